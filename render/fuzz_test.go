@@ -16,7 +16,11 @@ import (
 // is refused, or rendered to what the reference makes of it, twice the same,
 // and given back byte for byte.
 func FuzzRender(f *testing.F) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 15
+	}
+	for seed := range seeds {
 		file, _ := manifest(seed)
 		f.Add([]byte(file))
 	}

@@ -141,7 +141,7 @@ func TestLayouts(t *testing.T) {
 	t.Parallel()
 	mixtures := 40
 	if testing.Short() {
-		mixtures = 15
+		mixtures = 5
 	}
 	hash := config(t,
 		`{profile: kagenti, trace: {enabled: true}, rollout: hash, components: {spiffe-helper: {enabled: false}, client-registration: {enabled: false}, envoy-proxy: {enabled: false}}}`)

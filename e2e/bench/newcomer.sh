@@ -1,8 +1,8 @@
 #!/bin/bash
 # newcomer.sh [REVISION...] measures what somebody waits for who has cloned the repository:
 # the targets of the Makefile in TARGETS (demo and test) in an empty clone with an empty
-# build cache, then the tests that need no server with a full one, and a fixed go build,
-# because machines differ. Modules are downloaded before the clock starts.
+# build cache, then the tests that need no server with a full one, as make test runs them, and
+# a fixed go build, because machines differ. Modules are downloaded before the clock starts.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD work=$(mktemp -d)
@@ -39,7 +39,11 @@ for revision in "${@:-HEAD}"; do
 	for target in ${TARGETS-demo test}; do timed "make $target, from nothing" make "$target"; done
 	mapfile -t packages < <(alone)
 	warm=(go test -count=1 -vet=off -ldflags=-w -timeout 25m "${packages[@]}")
+	if [ -f e2e/link.sh ]; then
+		warm=(env ARMATURE_TEST_SERVERS=none GOFLAGS="-buildvcs=false -count=1 '-toolexec=env GOGC=400'" e2e/test.sh "${packages[@]}")
+	fi
 	timed "tests of ${#packages[@]} packages without servers" "${warm[@]}"
 	timed "the same with a full cache" "${warm[@]}"
+	if [ -f e2e/link.sh ]; then timed "make test with a full cache" env GOFLAGS=-count=1 make test; fi
 	rm -rf "$GOCACHE"
 done

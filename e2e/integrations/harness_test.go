@@ -168,7 +168,7 @@ data:
 `
 
 // packages are what every host has to render alike: with their own configuration, which
-// sets the profile kagenti, or else with the default.
+// sets the profile kagenti, or else with the default. With -short, examples are only in mixtures.
 func packages(t *testing.T) map[string]string {
 	all := map[string]string{"weather-agent-prod": examples(t, "weather-agent-prod")}
 	for _, name := range []string{"mixed", "mixed-kagenti"} {
@@ -177,7 +177,9 @@ func packages(t *testing.T) map[string]string {
 	}
 	write(t, all["mixed-kagenti"], "armature.yaml", configuration(t, all["weather-agent-prod"]))
 	for _, name := range workloads {
-		all[name] = examples(t, name)
+		if !testing.Short() {
+			all[name] = examples(t, name)
+		}
 	}
 	return all
 }
