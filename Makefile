@@ -55,8 +55,8 @@ LONGEST := ./catalog/console ./builds/controller ./e2e/operate ./render/deliver/
 linking = $$($(GO) list -test -f '{{if eq .Name "main"}}{{$$p := .ImportPath}}{{range .Deps}}{{if eq . "github.com/armature-dev/armature/e2e/$(1)"}}{{$$p}}{{end}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p')
 
 # What .ci/run sets to required: each of its targets then runs all that it can.
-export ARMATURE_TEST_SERVERS ?= none
-export ARMATURE_TEST_PEERS ?= none
+test: export ARMATURE_TEST_SERVERS ?= none
+test: export ARMATURE_TEST_PEERS ?= none
 
 .PHONY: test test-servers
 test: ## Run the tests that need no server; no root, no Debian packages

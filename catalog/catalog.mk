@@ -21,7 +21,6 @@ vendor-console: ## Copy what the console embeds from npm, in the versions that i
 bench-catalog: controlplane ## Print what 1,000 agents and 200 tool servers cost, and pages among 10,000
 	$(GO) test -run '^$$' -bench Catalog -benchtime 1x -timeout 30m ./e2e/catalog
 	$(GO) test -run '^$$' -bench Console -benchtime 1x -timeout 30m ./catalog/console
-	$(GO) test -run '^$$' -bench Console -benchtime 20x ./builds/live/graph
 
 .PHONY: generate-catalog
 generate-catalog: ## Write the CRDs of the catalog's kinds

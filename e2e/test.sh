@@ -29,7 +29,7 @@ fi
 # Tests wait for servers more than they compute: two packages for each processor. vet is
 # a target of its own, and programs of which nothing is debugged need no tables for it.
 go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$dir/log" \
-	"${again[@]}" --packages="${packages[*]}" -- "${short[@]}" -p $((2 * $(nproc))) -vet=off -ldflags=-w -timeout 25m || status=$?
+	"${again[@]}" --packages="${packages[*]}" -- "${short[@]}" -p $((2 * $(nproc))) -vet=off -ldflags=-w -timeout 30m || status=$?
 count() { grep -cE "$1" "$dir/log" || true; }
 tell() { [ "$1" = 0 ] || echo "$1 tests $2"; }
 servers=$(count '"Output":"SKIPPED .*make test-servers')
