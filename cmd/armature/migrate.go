@@ -18,10 +18,6 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// whileMigrating is how far the heap may grow: migrate parses every object, which a render does
-// not. Half of its time went into collections.
-const whileMigrating = 200
-
 func migrateCommand() *cobra.Command {
 	var in cli.Input
 	var folder, format, harness string
@@ -107,7 +103,6 @@ environment or memory get their own Harness.`,
 
 func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format, harness string,
 	write bool) error {
-	defer cli.CollectAt(whileMigrating)()
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
 	src, opt, findings, err := in.Open(cmd, path, folder)

@@ -114,11 +114,6 @@ resources that the render consumed.`,
 	return cmd
 }
 
-// whileListing is how far the heap may grow while a folder is listed and what is remembered of it
-// is read: all of it is needed to the end, so that there is nothing to collect before files are
-// rendered.
-const whileListing = 400
-
 // resourceList parses standard input as the ResourceList of a host, and returns nil for other
 // input. The list's configuration is overridden by one that was named, and overrides one that was
 // found.
@@ -250,8 +245,6 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if out.inPlace {
 		skip = ""
 	}
-	listed := cli.CollectAt(whileListing)
-	defer listed()
 	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
 	defer shown.End()
 	src, opt, findings, err := in.Open(cmd, path, skip)
@@ -270,7 +263,6 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	}
 	src = shown.Reading(cmd.Name(), src)
 	if folder == "" {
-		listed()
 		return toStream(cmd, path, in, done, src, opt, findings, shown, do)
 	}
 	to, err := out.writer(folder)
@@ -290,9 +282,6 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 		sink = withoutConfig(sink, in, path, &manifests)
 	}
 	opt.Beside = true
-	if len(src.Files) > 1000 {
-		listed()
-	}
 	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), sink))
 	shown.End()
 	findings = append(findings, found...)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,11 +167,4 @@ func (a *Activity) Transfer(doing string) func(done, total int64) {
 	return func(done, total int64) {
 		a.Show(func() string { return fmt.Sprintf("%s: %d of %d KiB", doing, done>>10, total>>10) })
 	}
-}
-
-// CollectAt sets how far the heap may grow between two garbage collections, in percent of what is
-// in use; Go's default is 100. restore sets what was so before, and may be called again.
-func CollectAt(percent int) (restore func()) {
-	before := debug.SetGCPercent(percent)
-	return func() { debug.SetGCPercent(before) }
 }
