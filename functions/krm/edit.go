@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // edit replaces tree.src[at:end] by Object.text[from:to].
@@ -44,27 +45,24 @@ func (o *Object) Insert(parent Node, keys []string, entries Entries,
 	if o.frozen != "" {
 		return Insertion{}, errors.New(o.frozen)
 	}
-	n, missing := parent, keys
-	for len(missing) > 0 {
-		next := n.Get(missing[0])
-		if !next.Exists() {
-			break
-		}
-		n, missing = next, missing[1:]
-	}
-	note := o.plan(parent, keys, len(missing) == 0 && entries.items())
+	n, missing, note := o.plan(parent, keys, entries.items())
 	return note, o.insert(n, missing, &entries, atStart && len(missing) == 0)
 }
 
 // Plan returns what Insert notes for fields at the same place.
-func (o *Object) Plan(parent Node, keys []string) Insertion { return o.plan(parent, keys, false) }
+func (o *Object) Plan(parent Node, keys []string) Insertion {
+	_, _, note := o.plan(parent, keys, false)
+	return note
+}
 
-func (o *Object) plan(parent Node, keys []string, items bool) (note Insertion) {
-	n := parent
-	for _, key := range keys {
+// plan returns the deepest collection that keys lead to, the keys that are missing in it, and
+// what Insert notes.
+func (o *Object) plan(n Node, keys []string, items bool) (_ Node, missing []string,
+	note Insertion) {
+	for i, key := range keys {
 		next := n.Get(key)
 		if !next.Exists() {
-			return Insertion{Created: true}
+			return n, keys[i:], Insertion{Created: true}
 		}
 		n = next
 	}
@@ -75,7 +73,7 @@ func (o *Object) plan(parent Node, keys []string, items bool) (note Insertion) {
 			note.Was = string(o.tree.src[d.keyEnd+1 : d.end])
 		}
 	}
-	return note
+	return n, nil, note
 }
 
 // holds reports whether the value is a collection of items, or else of fields.
@@ -155,7 +153,6 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 		if err != nil {
 			return err
 		}
-		o.inFlow = true
 		if json = json[1 : len(json)-1]; atStart {
 			o.replace(int(o.tree.nodes[d.first].keyStart), 0, json+", ")
 		} else {
@@ -176,7 +173,6 @@ func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool
 		if err != nil {
 			return err
 		}
-		o.inFlow = true
 		if fits {
 			o.replace(int(d.start)+1, 0, json[1:len(json)-1])
 		} else { // null, or [] where fields come
@@ -239,15 +235,6 @@ func (o *Object) replace(at, length int, text string) {
 	o.edits = append(o.edits, edit{at: at, end: at + length, from: from, to: len(o.text)})
 }
 
-const spaces = "                                                                "
-
-func appendSpaces(dst []byte, n int) []byte {
-	for ; n > len(spaces); n -= len(spaces) {
-		dst = append(dst, spaces...)
-	}
-	return append(dst, spaces[:n]...)
-}
-
 // AppendIndented writes lines with n more spaces before each that is not empty,
 // and with another line ending.
 func AppendIndented(dst, lines []byte, n int, eol string) []byte {
@@ -257,7 +244,7 @@ func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 	for len(lines) > 0 {
 		i := bytes.IndexByte(lines, '\n')
 		if i > 0 {
-			dst = appendSpaces(dst, n)
+			dst = scalar.AppendSpaces(dst, n)
 			dst = append(dst, lines[:i]...)
 		}
 		dst = append(dst, eol...)
@@ -266,8 +253,9 @@ func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 	return dst
 }
 
-// flowEntries writes entries as one collection between brackets.
+// flowEntries writes entries as one collection between brackets, for a place between others.
 func (o *Object) flowEntries(missing []string, entries *Entries) (string, error) {
+	o.inFlow = true
 	n, err := yaml.Parse(string(entries.appendWrapped(nil, &Object{eol: "\n"}, missing, 0)))
 	if err != nil {
 		return "", fmt.Errorf("reading entries to insert: %w", err)
@@ -460,7 +448,7 @@ func (e *Entries) items() bool { return e.Text[0] == '-' }
 // appendWrapped writes the entries below keys, at a column.
 func (e *Entries) appendWrapped(dst []byte, o *Object, keys []string, col int) []byte {
 	for i, key := range keys {
-		dst = appendSpaces(dst, col)
+		dst = scalar.AppendSpaces(dst, col)
 		dst = append(dst, key...)
 		dst = append(dst, ':')
 		dst = append(dst, o.eol...)

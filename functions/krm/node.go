@@ -87,10 +87,10 @@ func (n Node) child(key string) Node {
 	return Node{}
 }
 
-// Items yields the items of a sequence.
-func (n Node) Items() iter.Seq[Node] {
+// entries yields what is in a collection of a kind.
+func entries(n Node, of nodeKind) iter.Seq[Node] {
 	return func(yield func(Node) bool) {
-		if !n.IsList() {
+		if !n.in || n.node().kind != of {
 			return
 		}
 		t := &n.o.tree
@@ -102,15 +102,14 @@ func (n Node) Items() iter.Seq[Node] {
 	}
 }
 
+// Items yields the items of a sequence.
+func (n Node) Items() iter.Seq[Node] { return entries(n, sequenceNode) }
+
 // Fields yields the keys and values of a mapping.
 func (n Node) Fields() iter.Seq2[string, Node] {
 	return func(yield func(string, Node) bool) {
-		if !n.IsMap() {
-			return
-		}
-		t := &n.o.tree
-		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
-			if !yield(Node{n.o, c, true}.Key(), Node{n.o, c, true}) {
+		for field := range entries(n, mappingNode) {
+			if !yield(field.Key(), field) {
 				return
 			}
 		}
@@ -121,13 +120,8 @@ func (n Node) Fields() iter.Seq2[string, Node] {
 // needs no escapes.
 func (n Node) Prefixed(prefix string) iter.Seq[Node] {
 	return func(yield func(Node) bool) {
-		if !n.IsMap() {
-			return
-		}
-		t := &n.o.tree
-		for c := t.nodes[n.i].first; c != 0; c = t.nodes[c].next {
-			field := Node{n.o, c, true}
-			if bytes.HasPrefix(t.rawKey(c), []byte(prefix)) && !yield(field) {
+		for field := range entries(n, mappingNode) {
+			if bytes.HasPrefix(n.o.tree.rawKey(field.i), []byte(prefix)) && !yield(field) {
 				return
 			}
 		}
@@ -313,12 +307,7 @@ func (n Node) Path() string {
 func (t *tree) lineStart(p int) int { return bytes.LastIndexByte(t.src[:p], '\n') + 1 }
 
 // lineEnd returns the start of the line after the one that contains p.
-func (t *tree) lineEnd(p int) int {
-	if i := bytes.IndexByte(t.src[p:], '\n'); i >= 0 {
-		return p + i + 1
-	}
-	return len(t.src)
-}
+func (t *tree) lineEnd(p int) int { return nextLine(t.src, p) }
 
 // In finds the value in another reading of the object, for instance in the author's text of a
 // rendered object: by the same keys, and in lists of named items by the same name. If the other

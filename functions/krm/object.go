@@ -6,6 +6,7 @@ package krm
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/finding"
@@ -272,6 +273,29 @@ type PodTemplate struct {
 
 // Spec is the pod's spec.
 func (p PodTemplate) Spec() Node { return p.Template.Get("spec") }
+
+// Containers yields the init containers and then the others, each with the name of its list.
+func (p PodTemplate) Containers() iter.Seq2[string, Node] {
+	return func(yield func(string, Node) bool) {
+		for _, list := range [...]string{"initContainers", "containers"} {
+			for c := range p.Spec().Get(list).Items() {
+				if !yield(list, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Metadata returns a field of the metadata of an object and of its pod template, which are one
+// in a Pod.
+func (p PodTemplate) Metadata(o *Object, field string) []Node {
+	own := o.Get("metadata", field)
+	if p.Path == "" {
+		return []Node{own}
+	}
+	return []Node{own, p.Template.Get("metadata", field)}
+}
 
 // Label returns a label of the pod template.
 func (p PodTemplate) Label(key string) (string, bool) {

@@ -11,10 +11,8 @@ type Reference struct {
 // References are those of a pod template, in the order of its containers, its
 // volumes, and what images are pulled with.
 func (p PodTemplate) References() (found []Reference) {
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range p.Spec().Get(list).Items() {
-			found = append(found, EnvironmentReferences(c)...)
-		}
+	for _, c := range p.Containers() {
+		found = append(found, EnvironmentReferences(c)...)
 	}
 	for v := range p.Spec().Get("volumes").Items() {
 		found = append(found, VolumeReferences(v)...)

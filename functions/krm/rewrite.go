@@ -31,8 +31,7 @@ func (o *Object) rewrite(text []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(plain))
 	if err := decoder.Decode(&document); err != nil {
 		if err.Error() == "EOF" {
-			o.tree = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}
-			o.why = ""
+			o.empty()
 			return nil
 		}
 		return o.parseError(err)
@@ -43,22 +42,8 @@ func (o *Object) rewrite(text []byte) error {
 	} else if err.Error() != "EOF" {
 		return o.parseError(err)
 	}
-	if n, line := expandedSize(&document, map[*yaml.Node]int{},
-		map[*yaml.Node]bool{}); n > maxNodes {
-		return o.parseErrorAt(line, fmt.Sprintf("aliases expand to more than %d values", maxNodes))
-	}
-	if line := beyond(&document, 0, make(map[*yaml.Node]int)); line > 0 {
-		return o.parseErrorAt(line, tooDeep)
-	}
-	if line, key := DuplicateKey(&document); key != "" {
-		return o.parseErrorAt(line, fmt.Sprintf("the key %q occurs twice in one mapping", key))
-	}
-	if line := EmptyKey(&document); line > 0 {
-		return o.parseErrorAt(line, "a key without a text, which the API server refuses")
-	}
-	if line := bareTag(&document, bytes.Split(plain, []byte{'\n'})); line > 0 {
-		return o.parseErrorAt(line,
-			`a "!" without a name, which kubectl and kustomize do not read alike`)
+	if line, message := refused(&document, plain); message != "" {
+		return o.parseErrorAt(line, message)
 	}
 	root := yaml.NewRNode(&document)
 	if err := root.DeAnchor(); err != nil {
@@ -71,8 +56,7 @@ func (o *Object) rewrite(text []byte) error {
 	var again tree
 	if why, _ := again.scan(canonical, 0, len(canonical), false); why != "" {
 		if noObject(root.YNode()) {
-			o.tree = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}
-			o.why = ""
+			o.empty()
 			return nil
 		}
 		if root.YNode().Kind == yaml.ScalarNode {
@@ -92,6 +76,32 @@ func (o *Object) rewrite(text []byte) error {
 	}
 	o.author, o.tree, o.start, o.end, o.rewritten = text, again, 0, len(canonical), true
 	return nil
+}
+
+// empty leaves the object without values.
+func (o *Object) empty() {
+	o.tree, o.why = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}, ""
+}
+
+// refused returns what keeps a document from being read, and its line in the text; "" for
+// nothing.
+func refused(document *yaml.Node, text []byte) (line int, message string) {
+	if n, line := expandedSize(document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); n > maxNodes {
+		return line, fmt.Sprintf("aliases expand to more than %d values", maxNodes)
+	}
+	if line := beyond(document, 0, make(map[*yaml.Node]int)); line > 0 {
+		return line, tooDeep
+	}
+	if line, key := DuplicateKey(document); key != "" {
+		return line, fmt.Sprintf("the key %q occurs twice in one mapping", key)
+	}
+	if line := EmptyKey(document); line > 0 {
+		return line, "a key without a text, which the API server refuses"
+	}
+	if line := bareTag(document, bytes.Split(text, []byte{'\n'})); line > 0 {
+		return line, `a "!" without a name, which kubectl and kustomize do not read alike`
+	}
+	return 0, ""
 }
 
 // noObject reports whether a mapping has neither apiVersion nor kind. One with a key that is

@@ -20,14 +20,7 @@ func SharedItems(list []byte, n int) map[int][]byte {
 	if yaml.Unmarshal(plain, &document) != nil || len(document.Content) != 1 {
 		return nil
 	}
-	if size, _ := expandedSize(&document, map[*yaml.Node]int{},
-		map[*yaml.Node]bool{}); size > maxNodes ||
-		beyond(&document, 0, make(map[*yaml.Node]int)) > 0 {
-		return nil
-	}
-	_, twice := DuplicateKey(&document)
-	if twice != "" || EmptyKey(&document) > 0 ||
-		bareTag(&document, bytes.Split(plain, []byte{'\n'})) > 0 {
+	if _, problem := refused(&document, plain); problem != "" {
 		return nil
 	}
 	_, items := step{key: "items", index: -1}.in(document.Content[0])

@@ -107,9 +107,9 @@ func (n *Node) append(dst []byte, indent int, dash bool) []byte {
 		return AppendItem(dst, indent, n.nodes...)
 	}
 	if dash {
-		dst = append(pad(dst, indent-2), "- "...)
+		dst = append(scalar.AppendSpaces(dst, indent-2), "- "...)
 	} else {
-		dst = pad(dst, indent)
+		dst = scalar.AppendSpaces(dst, indent)
 	}
 	if n.key != "" {
 		dst = append(append(dst, n.key...), ':')
@@ -129,7 +129,7 @@ func (n *Node) append(dst []byte, indent int, dash bool) []byte {
 	case file:
 		dst = append(dst, " |\n"...)
 		for line := range strings.Lines(n.text) {
-			dst = append(pad(dst, indent+2), line...)
+			dst = append(scalar.AppendSpaces(dst, indent+2), line...)
 		}
 		return dst
 	case quoted:
@@ -140,12 +140,4 @@ func (n *Node) append(dst []byte, indent int, dash bool) []byte {
 		dst = append(append(dst, ' '), n.text...)
 	}
 	return append(dst, '\n')
-}
-
-func pad(dst []byte, indent int) []byte {
-	const spaces = "                                                                "
-	for ; indent > len(spaces); indent -= len(spaces) {
-		dst = append(dst, spaces...)
-	}
-	return append(dst, spaces[:indent]...)
 }

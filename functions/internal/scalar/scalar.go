@@ -46,6 +46,18 @@ func AppendPlain(dst []byte, s string) []byte {
 	return AppendYAML(dst, s)
 }
 
+// PlainText returns what AppendPlain appends.
+func PlainText(s string) string { return string(AppendPlain(nil, s)) }
+
+// AppendSpaces appends n spaces.
+func AppendSpaces(dst []byte, n int) []byte {
+	const spaces = "                                                                "
+	for ; n > len(spaces); n -= len(spaces) {
+		dst = append(dst, spaces...)
+	}
+	return append(dst, spaces[:n]...)
+}
+
 // AppendInner appends s for the inside of a double-quoted YAML scalar.
 func AppendInner(dst []byte, s string) []byte {
 	if clean(s) {
