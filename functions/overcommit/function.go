@@ -1,6 +1,7 @@
 package overcommit
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -66,15 +67,14 @@ func begin(p *contract.Package) contract.Steps {
 }
 
 func (s *state) collect(o *krm.Object) {
+	const rule = function + "/field"
 	if o.Kind == "Overcommit" {
-		value := &api.Overcommit{Origin: contract.OriginOf(o)}
-		s.pkg.Report.Decode(o, function+"/field", value)
-		s.overcommits = append(s.overcommits, value)
-		return
+		s.overcommits = append(s.overcommits, &api.Overcommit{Origin: contract.OriginOf(o)})
+		s.pkg.Report.Decode(o, rule, s.overcommits[len(s.overcommits)-1])
+	} else {
+		s.classes = append(s.classes, &api.OvercommitClass{Origin: contract.OriginOf(o)})
+		s.pkg.Report.Decode(o, rule, s.classes[len(s.classes)-1])
 	}
-	value := &api.OvercommitClass{Origin: contract.OriginOf(o)}
-	s.pkg.Report.Decode(o, function+"/field", value)
-	s.classes = append(s.classes, value)
 }
 
 // rendered remembers the class of a generated workload, whose place another may
@@ -148,26 +148,22 @@ func (s *state) summary() []finding.Finding {
 // run sets on a workload the requests of its class, injected containers included,
 // whether or not it opted in to the injection.
 func (s *state) run(u *contract.Unit) {
-	if !s.policy.Active() && len(s.overcommits)+len(s.classes) > 0 {
-		return
-	}
 	o := u.Object
+	pod, ok := o.PodTemplate()
 	var class *Class
-	if !s.policy.Active() { // a host may have dropped the classes since an earlier render
-		// the workload takes the place of one that was generated
-		if class = Remembered(u.Before); class == nil {
-			class = s.remembered[index.KeyOf(o.Ref)]
-		}
-		if class == nil {
+	switch {
+	case !ok:
+		return
+	case s.policy.Active():
+		if class, ok = s.class(u, pod); !ok {
 			return
 		}
-	}
-	pod, ok := o.PodTemplate()
-	if !ok {
+	case len(s.overcommits)+len(s.classes) > 0:
 		return
-	}
-	if s.policy.Active() {
-		if class, ok = s.class(u, pod); !ok {
+	default: // a host may have dropped the classes since an earlier render
+		// the workload takes the place of one that was generated
+		class = cmp.Or(Remembered(u.Before), s.remembered[index.KeyOf(o.Ref)])
+		if class == nil {
 			return
 		}
 	}

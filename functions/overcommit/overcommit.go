@@ -80,8 +80,7 @@ func Resolve(overcommits []*api.Overcommit,
 	}
 	if len(classes) > 0 && len(overcommits) == 0 {
 		c := classes[0]
-		r.report(finding.Warning, "overcommit/no-overcommit", "", ref(&c.TypeMeta, &c.ObjectMeta),
-			&c.Origin,
+		r.about(finding.Warning, &c.TypeMeta, &c.ObjectMeta, &c.Origin)("no-overcommit", "",
 			"no class applies: the package has no Overcommit named cluster, which turns "+
 				"overcommit on",
 			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, "+
@@ -95,19 +94,18 @@ type resolver struct {
 	findings []finding.Finding
 }
 
-func (r *resolver) report(severity finding.Severity, rule, field string, object finding.Ref,
-	at *api.Origin,
-	message, hint string) {
-	f := finding.Finding{Rule: rule, Severity: severity, Message: message, Hint: hint,
-		Place: finding.Place{File: at.File, Line: at.Line, Field: field, Object: object}}
-	if field != "" {
-		f.Line = at.LineOf(field)
+// about returns what reports findings about an object.
+func (r *resolver) about(severity finding.Severity, t *api.TypeMeta, m *api.ObjectMeta,
+	at *api.Origin) func(rule, field, message, hint string) {
+	return func(rule, field, message, hint string) {
+		f := finding.Finding{Rule: function + "/" + rule, Severity: severity, Message: message,
+			Hint: hint, Place: finding.Place{File: at.File, Line: at.Line, Field: field,
+				Object: finding.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: m.Name}}}
+		if field != "" {
+			f.Line = at.LineOf(field)
+		}
+		r.findings = append(r.findings, f)
 	}
-	r.findings = append(r.findings, f)
-}
-
-func ref(t *api.TypeMeta, m *api.ObjectMeta) finding.Ref {
-	return finding.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: m.Name}
 }
 
 // label is the syntax of a label's key: an optional DNS prefix and a name.
@@ -115,24 +113,22 @@ var label = text.Pattern(
 	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 func (r *resolver) overcommit(o *api.Overcommit) {
-	fail := func(rule, field, message, hint string) {
-		r.report(finding.Error, rule, field, ref(&o.TypeMeta, &o.ObjectMeta), &o.Origin, message, hint)
-	}
+	fail := r.about(finding.Error, &o.TypeMeta, &o.ObjectMeta, &o.Origin)
 	switch key := o.Spec.OvercommitLabel; {
 	case o.Name != Singleton:
-		fail("overcommit/not-cluster", "metadata.name",
+		fail("not-cluster", "metadata.name",
 			fmt.Sprintf("there is only one Overcommit, and its name is cluster, not %q", o.Name),
 			"name it cluster")
 	case r.policy.Label != "":
-		fail("overcommit/two-overcommits", "metadata.name",
+		fail("two-overcommits", "metadata.name",
 			fmt.Sprintf("a second Overcommit: the first is %s:%d", r.policy.File, r.policy.Line),
 			"keep one; render folders for different clusters apart")
 	case key == "":
-		fail("overcommit/no-label", "spec.overcommitLabel",
+		fail("no-label", "spec.overcommitLabel",
 			"no key of the label by which a class is chosen",
 			"set spec.overcommitLabel, for example to inditex.com/overcommit-class")
 	case len(key) > 253+64 || !label().MatchString(key):
-		fail("overcommit/bad-label", "spec.overcommitLabel",
+		fail("bad-label", "spec.overcommitLabel",
 			fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
 	default:
 		r.policy.Label, r.policy.File, r.policy.Line = key, o.Origin.File, o.Origin.Line
@@ -140,19 +136,17 @@ func (r *resolver) overcommit(o *api.Overcommit) {
 }
 
 func (r *resolver) class(c *api.OvercommitClass) {
-	fail := func(rule, field, message, hint string) {
-		r.report(finding.Error, rule, field, ref(&c.TypeMeta, &c.ObjectMeta), &c.Origin, message, hint)
-	}
+	fail := r.about(finding.Error, &c.TypeMeta, &c.ObjectMeta, &c.Origin)
 	class := &Class{Name: c.Name, File: c.Origin.File, Line: c.Origin.Line, isDefault: c.Spec.IsDefault}
 	ratio := func(field string, n *api.Number) (ratio quantity.Ratio) {
 		if n == nil {
-			fail("overcommit/no-ratio", field, "the ratio of requests to limits is missing",
+			fail("no-ratio", field, "the ratio of requests to limits is missing",
 				"set it; 1 leaves the requests as they are")
 			return quantity.Whole
 		}
 		ratio, err := quantity.ParseRatio(string(*n))
 		if err != nil {
-			fail("overcommit/bad-ratio", field, err.Error(),
+			fail("bad-ratio", field, err.Error(),
 				"write a number from 0.0001 to 1 with at most four decimals")
 			return quantity.Whole
 		}
@@ -161,27 +155,27 @@ func (r *resolver) class(c *api.OvercommitClass) {
 	class.CPU = ratio("spec.cpuOvercommit", c.Spec.CPUOvercommit)
 	class.Memory = ratio("spec.memoryOvercommit", c.Spec.MemoryOvercommit)
 	if pattern := c.Spec.ExcludedNamespaces; len(pattern) > maxPattern {
-		fail("overcommit/bad-pattern", "spec.excludedNamespaces",
+		fail("bad-pattern", "spec.excludedNamespaces",
 			fmt.Sprintf("%d characters are more than %d", len(pattern), maxPattern),
 			"shorten the regular expression")
 	} else if pattern != "" {
 		var err error
 		if class.excluded, err = regexp.Compile(pattern); err != nil {
-			fail("overcommit/bad-pattern", "spec.excludedNamespaces",
+			fail("bad-pattern", "spec.excludedNamespaces",
 				fmt.Sprintf("no regular expression: %s",
 					strings.TrimPrefix(err.Error(), "error parsing regexp: ")),
 				"correct it; the syntax is RE2's")
 		}
 	}
 	if other, taken := r.policy.classes[c.Name]; taken {
-		fail("overcommit/two-classes", "metadata.name",
+		fail("two-classes", "metadata.name",
 			fmt.Sprintf("a second class %s: the first is %s:%d", c.Name, other.File, other.Line),
 			"rename one; render folders for different clusters apart")
 		return
 	}
 	r.policy.classes[c.Name] = class
 	if other := r.policy.defaultClass; class.isDefault && other != nil {
-		fail("overcommit/two-defaults", "spec.isDefault",
+		fail("two-defaults", "spec.isDefault",
 			fmt.Sprintf("a second default class: the first is %s (%s:%d)", other.Name, other.File,
 				other.Line),
 			"leave isDefault to one class")

@@ -52,7 +52,7 @@ func CPU(limit string, ratio Ratio) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return formatDecimal(ratio.of(v.Mul(v, big.NewRat(1000, 1))), -1), nil
+	return formatCPU(ratio.of(v.Mul(v, big.NewRat(1000, 1)))), nil
 }
 
 // Memory returns limit times ratio, cut off behind whole bytes, the way Kubernetes
@@ -62,7 +62,7 @@ func Memory(limit string, ratio Ratio) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return formatBinary(ratio.of(v)), nil
+	return formatMemory(ratio.of(v)), nil
 }
 
 // of multiplies and cuts off the fraction.
@@ -138,36 +138,31 @@ func parseSuffix(suffix string) (*big.Rat, error) {
 	return new(big.Rat).SetInt(power), nil
 }
 
-// formatDecimal writes v x 1000^thousands with the largest decimal suffix that
-// leaves a whole number.
-func formatDecimal(v *big.Int, thousands int) string {
-	names := [...]string{"m", "", "k", "M", "G", "T", "P", "E"}
-	i := thousands + 1
-	return shorten(v, 1000, names[i:])
+func formatCPU(thousandths *big.Int) string {
+	return shorten(thousandths, 1000, "m", "", "k", "M", "G", "T", "P", "E")
 }
 
-// formatBinary does the same with binary suffixes. Like Kubernetes it takes
-// decimal ones below 1024.
-func formatBinary(v *big.Int) string {
-	if v.Cmp(big.NewInt(1024)) < 0 {
-		return formatDecimal(v, 0)
+// formatMemory takes decimal suffixes below 1024, as Kubernetes does.
+func formatMemory(bytes *big.Int) string {
+	if bytes.Cmp(big.NewInt(1024)) < 0 {
+		return shorten(bytes, 1000, "", "k")
 	}
-	return shorten(v, 1024, []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
+	return shorten(bytes, 1024, "", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 }
 
-func shorten(v *big.Int, base int64, suffixes []string) string {
-	if v.Sign() == 0 {
-		return "0"
-	}
-	v = new(big.Int).Set(v)
-	rest := new(big.Int)
+// shorten writes v with the last of the suffixes, each of which is base times the one before,
+// that leaves a whole number.
+func shorten(v *big.Int, base int64, suffixes ...string) string {
 	i := 0
-	for i < len(suffixes)-1 {
-		quotient, _ := new(big.Int).QuoRem(v, big.NewInt(base), rest)
+	for ; i < len(suffixes)-1 && v.Sign() != 0; i++ {
+		quotient, rest := new(big.Int).QuoRem(v, big.NewInt(base), new(big.Int))
 		if rest.Sign() != 0 {
 			break
 		}
-		v, i = quotient, i+1
+		v = quotient
+	}
+	if v.Sign() == 0 {
+		return "0"
 	}
 	return v.String() + suffixes[i]
 }

@@ -160,11 +160,11 @@ func TestSpelling(t *testing.T) {
 		if n < 0 {
 			continue
 		}
-		if have, want := formatDecimal(big.NewInt(n), -1),
+		if have, want := formatCPU(big.NewInt(n)),
 			resource.NewMilliQuantity(n, resource.DecimalSI).String(); have != want {
 			t.Errorf("%d milli: %s, Kubernetes writes %s", n, have, want)
 		}
-		if have, want := formatBinary(big.NewInt(n)),
+		if have, want := formatMemory(big.NewInt(n)),
 			resource.NewQuantity(n, resource.BinarySI).String(); have != want {
 			t.Errorf("%d bytes: %s, Kubernetes writes %s", n, have, want)
 		}
