@@ -13,49 +13,29 @@ import (
 	"github.com/armature-dev/armature/functions/tools"
 )
 
-// authored judges an object as its author wrote it. A render replaces some resources by the
+// authored is a check of an object as its author wrote it. A render replaces some resources by the
 // objects that they stand for, and does not know the kinds of others.
-type authored struct {
-	*Package
-	*krm.Object
-	lock *api.ImageLock // nil for none
-
-	artifacts []images.Image
-	rule      Rule
-	findings  []finding.Finding
-}
+type authored func(*checker)
 
 // CheckAuthored judges an object as its author wrote it. lock may be nil.
 func (p *Package) CheckAuthored(o *krm.Object, lock *api.ImageLock) []finding.Finding {
-	a := authored{Package: p, Object: o, lock: lock}
-	a.artifacts = a.unpinned()
-
-	ignored := Ignored(o)
-	for _, a.rule = range p.rules {
-		if check, ok := a.rule.check.(func(*authored)); ok &&
-			!slices.Contains(ignored, a.rule.Name) {
-			check(&a)
-		}
-	}
-	return a.findings
-}
-
-func (a *authored) report(at krm.Node, message, hint string) {
-	a.findings = append(a.findings, a.Finding(a.rule.Severity, "lint/"+a.rule.Name, at, message, hint))
+	c := checker{Package: p, Object: o, lock: lock, ignored: Ignored(o)}
+	c.artifacts = c.unpinned()
+	return run[authored](&c)
 }
 
 // unpinned returns the artifacts of the object whose content may change. What a chart or
 // another repository runs is judged there.
-func (a *authored) unpinned() []images.Image {
-	if images.OfKubernetes(a.Group()) {
+func (c *checker) unpinned() []images.Image {
+	if images.OfKubernetes(c.Group()) {
 		return nil
 	}
-	value, err := a.Value()
+	value, err := c.Value()
 	if err != nil {
 		return nil // the render reports it
 	}
 
-	found := images.In(value, a.images...)
+	found := images.In(value, c.images...)
 	if slices.ContainsFunc(found, func(i images.Image) bool { return i.Field == "" }) {
 		return nil
 	}
@@ -64,44 +44,41 @@ func (a *authored) unpinned() []images.Image {
 
 // artifact reports a finding on an artifact one time for all objects that have it. A commit
 // or a version says nothing without its repository, and is reported in each.
-func (a *authored) artifact(i images.Image, message, hint string) {
+func (c *checker) artifact(i images.Image, message, hint string) {
 	key := i.Kind + " " + i.Path() + " " + i.Ref
 	if i.Is == images.IsCommit || i.Is == images.IsVersion {
-		key = a.Ref.String() + " " + i.Field
+		key = c.Ref.String() + " " + i.Field
 	}
-	if key = a.rule.Name + " " + key; !a.reported[key] {
-		a.reported[key] = true
-		a.report(i.At(a.Object), message, hint)
-	}
+	c.once(key, i.At(c.Object), message, hint)
 }
 
 // bindings returns the tools that the object, an agent, binds, with what the lock has of
 // their server. Nothing is judged by a lock without tools.
-func (a *authored) bindings(visit func(b tools.Binding, locked api.LockedToolServer, known bool)) {
-	if a.lock == nil || len(a.lock.Spec.Tools) == 0 {
+func (c *checker) bindings(visit func(b tools.Binding, locked api.LockedToolServer, known bool)) {
+	if c.lock == nil || len(c.lock.Spec.Tools) == 0 {
 		return
 	}
-	for _, b := range tools.Bindings(a.Object) {
-		locked, known := tools.Find(a.lock.Spec.Tools, b.Server)
+	for _, b := range tools.Bindings(c.Object) {
+		locked, known := tools.Find(c.lock.Spec.Tools, b.Server)
 		visit(b, locked, known)
 	}
 }
 
-func unlockedTools(a *authored) {
-	a.bindings(func(b tools.Binding, _ api.LockedToolServer, known bool) {
+func unlockedTools(c *checker) {
+	c.bindings(func(b tools.Binding, _ api.LockedToolServer, known bool) {
 		if !known {
-			a.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed",
+			c.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed",
 				b.Server),
 				"run `armature tools pin`")
 		}
 	})
 }
 
-func missingTool(a *authored) {
-	a.bindings(func(b tools.Binding, locked api.LockedToolServer, known bool) {
+func missingTool(c *checker) {
+	c.bindings(func(b tools.Binding, locked api.LockedToolServer, known bool) {
 		for _, name := range b.Tools {
 			if known && !locked.Has(name.Text()) {
-				a.report(name, fmt.Sprintf("%s does not offer the tool %q", b.Server,
+				c.report(name, fmt.Sprintf("%s does not offer the tool %q", b.Server,
 					tools.Visible(name.Text())),
 					"correct the name, or run `armature tools pin` if the server has it now")
 			}
@@ -109,10 +86,10 @@ func missingTool(a *authored) {
 	})
 }
 
-func unknownImage(a *authored) {
-	for _, i := range a.artifacts {
+func unknownImage(c *checker) {
+	for _, i := range c.artifacts {
 		if i.Guessed && i.LooksQualified() {
-			a.artifact(i, fmt.Sprintf(
+			c.artifact(i, fmt.Sprintf(
 				"%q looks like an image in a field of an unknown kind: no digest is written into it",
 				text.Shown(i.Ref)),
 				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to "+
@@ -121,32 +98,32 @@ func unknownImage(a *authored) {
 	}
 }
 
-func unpinnedSource(a *authored) {
-	for _, i := range a.artifacts {
+func unpinnedSource(c *checker) {
+	for _, i := range c.artifacts {
 		switch {
 		case i.Guessed && i.LooksQualified(): // see unknownImage
 		case i.Is == images.IsCommit && i.Ref == "":
-			a.artifact(i, "it is from Git, and names no commit", "name the commit in full")
+			c.artifact(i, "it is from Git, and names no commit", "name the commit in full")
 		case i.Is == images.IsCommit:
-			a.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change",
+			c.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change",
 				text.Shown(i.Ref)),
 				"name the commit in full: 40 hexadecimal digits")
 		case i.Is == images.IsVersion:
-			a.artifact(i, "it is from a bucket, and names no version",
+			c.artifact(i, "it is from a bucket, and names no version",
 				"name the version of the object")
 		// of others, the rendered field is judged
 		case i.Is != images.IsArtifact && i.Is != images.IsSkill, !strings.HasSuffix(i.Field, "]"),
-			a.pins(i.Ref):
+			c.pins(i.Ref):
 		default:
-			a.artifact(i, fmt.Sprintf("%q has no digest", text.Shown(i.Ref)),
+			c.artifact(i, fmt.Sprintf("%q has no digest", text.Shown(i.Ref)),
 				"run `armature pin`, or write its digest behind it, as NAME@sha256:…")
 		}
 	}
 }
 
 // pins reports whether the lock pins an image.
-func (a *authored) pins(image string) bool {
-	return a.lock != nil &&
-		slices.ContainsFunc(a.lock.Spec.Images,
+func (c *checker) pins(image string) bool {
+	return c.lock != nil &&
+		slices.ContainsFunc(c.lock.Spec.Images,
 			func(x api.LockedImage) bool { return x.Image == image })
 }

@@ -53,7 +53,7 @@ func (p *Package) Collect(o *krm.Object) {
 	case "Service":
 		for port := range o.Get("spec", "ports").Items() {
 			if n := port.Get("nodePort"); n.IsScalar() && !n.Is("0") {
-				key := number(n) + "/" + protocol(port)
+				key := portKey(port, "nodePort")
 				p.collected.nodePorts[key] = append(p.collected.nodePorts[key], o.Ref)
 			}
 		}
@@ -121,7 +121,7 @@ func (p *Package) has(kind, namespace, name string) bool {
 func readNamespace(o *krm.Object) (ns namespace) {
 	labels := o.Get("metadata", "labels")
 	ns.enforce = labels.Get("pod-security.kubernetes.io/enforce").Text()
-	if at, on := meshSwitch(o.Get("metadata")); on {
+	if at, on := meshSwitch(o.Get("metadata"), "", true); on {
 		ns.mesh, ns.by = at.Key()+": "+at.Text(), at.Key()
 		return ns
 	}
@@ -192,18 +192,16 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 	case "Job":
 		p.labels["job-name"], p.labels["batch.kubernetes.io/job-name"] = o.Name, o.Name
 	}
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for n := range template.Spec().Get(list).Items() {
-			c := container{name: n.Get("name").Text(), image: n.Get("image").Text(), node: n,
-				runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
-			for x := range n.Get("ports").Items() {
-				number, _ := x.Get("containerPort").Int()
-				c.ports = append(c.ports, port{x.Get("name").Text(), protocol(x), number})
-			}
-			p.containers = append(p.containers, c)
-			if p.injected {
-				p.proxies(&c)
-			}
+	for list, n := range template.Containers() {
+		c := container{name: n.Get("name").Text(), image: n.Get("image").Text(), node: n,
+			runs: list == "containers" || n.Get("restartPolicy").Is("Always")}
+		for x := range n.Get("ports").Items() {
+			number, _ := x.Get("containerPort").Int()
+			c.ports = append(c.ports, port{x.Get("name").Text(), protocol(x), number})
+		}
+		p.containers = append(p.containers, c)
+		if p.injected {
+			p.proxies(&c)
 		}
 	}
 	if p.redirects == sidecars.AuthBridgeProxy {

@@ -39,7 +39,7 @@ func keycloakAdmin(c *checker) {
 			}
 		}
 	}
-	if !c.isPod || !c.isAgent(c.facts) {
+	if !c.isAgent(c.facts) {
 		return
 	}
 	for _, x := range c.facts.containers {

@@ -26,9 +26,7 @@ type Rule struct {
 	// Summary says in a line what it finds. docs/reference/lint.md has a section for each.
 	Summary string
 
-	// check is a func(*checker) of a rendered object, a func(*authored) of an object as its
-	// author wrote it, a func(Contest) of a field that two functions set, or a
-	// func(*Package, Unbuilt) of a kustomization.
+	// check is of a type that says what it checks: rendered, authored, contested or unbuilt.
 	check any
 }
 
@@ -89,23 +87,24 @@ func Rules() []Rule {
 			keycloakAdmin},
 		{KustomizeBuild, finding.Warning,
 			"a kustomization that does not build, so that its objects are not checked",
-			kustomizeBuild},
+			unbuilt(kustomizeBuild)},
 		{"unpinned-image", finding.Info, "an image without a digest", unpinnedImage},
 		{"unknown-image", finding.Warning,
 			"a field of an unknown kind that looks like an image, which no digest is written into",
-			unknownImage},
+			authored(unknownImage)},
 		{"unpinned-source", finding.Warning,
 			"a skill or plugin from Git without a full commit, from a bucket " +
-				"without a version, or without a digest", unpinnedSource},
+				"without a version, or without a digest", authored(unpinnedSource)},
 		{"missing-tool", finding.Error,
 			"a tool that an agent binds, and that is not among its server's tools in the lock",
-			missingTool},
+			authored(missingTool)},
 		{"unlocked-tools", finding.Warning,
-			"a tool server that an agent binds, and that the lock does not have", unlockedTools},
+			"a tool server that an agent binds, and that the lock does not have",
+			authored(unlockedTools)},
 		{"duplicate-target", finding.Error, "two objects that scale or guard one workload",
 			duplicateTarget},
 		{ContestedField, finding.Info, "a field that two functions set to different values",
-			contestedField},
+			contested(contestedField)},
 	}
 }
 
@@ -271,12 +270,30 @@ type checker struct {
 	*krm.Object
 	pod     krm.PodTemplate
 	isPod   bool
-	facts   *pod // of the pod template
+	facts   *pod // of the pod template, empty without one
 	author  Author
 	ignored []string
 
+	lock      *api.ImageLock // for an object as its author wrote it, nil for none
+	artifacts []images.Image
+	contest   Contest
+	unbuilt   Unbuilt
+
 	rule     Rule
 	findings []finding.Finding
+}
+
+// rendered is a check of an object as it was rendered.
+type rendered = func(*checker)
+
+// run makes the checks of a type.
+func run[Check ~func(*checker)](c *checker) []finding.Finding {
+	for _, c.rule = range c.rules {
+		if check, ok := c.rule.check.(Check); ok && !slices.Contains(c.ignored, c.rule.Name) {
+			check(c)
+		}
+	}
+	return c.findings
 }
 
 // Author returns what the author wrote of a value of an object that is checked. It is
@@ -296,7 +313,10 @@ type Authored struct {
 // report adds a finding of the rule at hand, at its place in the author's file.
 func (c *checker) report(at krm.Node, message, hint string) {
 	f := c.Finding(c.rule.Severity, "lint/"+c.rule.Name, at, message, hint)
-	from := c.author(at)
+	var from Authored
+	if c.author != nil {
+		from = c.author(at)
+	}
 	switch o := from.Object; {
 	case from.Place != nil:
 		f.File, f.Line = from.Place.File, from.Place.Line
@@ -381,7 +401,7 @@ func Ignored(o *krm.Object) (names []string) {
 
 // Check judges an object as it was rendered.
 func (p *Package) Check(o *krm.Object, author Author) []finding.Finding {
-	c := checker{Package: p, Object: o, author: author}
+	c := checker{Package: p, Object: o, author: author, facts: &pod{}}
 	if c.pod, c.isPod = o.PodTemplate(); c.isPod {
 		c.facts = newPod(o, c.pod)
 	}
@@ -396,11 +416,5 @@ func (p *Package) Check(o *krm.Object, author Author) []finding.Finding {
 			c.ignored = append(c.ignored, name)
 		}
 	}
-	for _, c.rule = range p.rules {
-		if check, ok := c.rule.check.(func(*checker)); ok &&
-			!slices.Contains(c.ignored, c.rule.Name) {
-			check(&c)
-		}
-	}
-	return c.findings
+	return run[rendered](&c)
 }

@@ -54,7 +54,7 @@ func selectorMismatch(c *checker) {
 // missingPort finds names of ports. A number needs no declaration.
 func missingPort(c *checker) {
 	// else a patch, which has not all ports
-	if c.isPod && !(c.Group() == "apps" && c.Get("spec", "selector").Len() == 0) {
+	if c.Group() != "apps" || c.Get("spec", "selector").Len() > 0 {
 		for i := range c.facts.containers {
 			for _, at := range probePorts(c.facts.containers[i].node) {
 				c.probePort(&c.facts.containers[i], at)

@@ -15,23 +15,25 @@ type Contest struct {
 	Was, Is       string // the values that they set
 }
 
+// contested is a check of a field that two functions set.
+type contested func(*checker)
+
 // Contested reports a field that two functions set.
-func (p *Package) Contested(c Contest) (findings []finding.Finding) {
-	for _, r := range p.rules {
-		if check, ok := r.check.(func(Contest) (message, hint string)); ok {
-			message, hint := check(c)
-			findings = append(findings,
-				finding.Finding{Rule: "lint/" + r.Name, Severity: r.Severity, Place: c.Place,
-					Message: message, Hint: hint})
-		}
-	}
-	return findings
+func (p *Package) Contested(contest Contest) []finding.Finding {
+	return run[contested](&checker{Package: p, contest: contest})
 }
 
-func contestedField(c Contest) (message, hint string) {
-	return fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", c.First, c.Was,
-			c.Second, c.Is),
-		"no action is needed if that is intended; `armature functions` lists them in their order"
+func contestedField(c *checker) {
+	x := &c.contest
+	c.reportAt(x.Place, c.rule.Severity,
+		fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", x.First, x.Was, x.Second,
+			x.Is),
+		"no action is needed if that is intended; `armature functions` lists them in their order")
+}
+
+func (c *checker) reportAt(at finding.Place, severity finding.Severity, message, hint string) {
+	c.findings = append(c.findings, finding.Finding{Rule: "lint/" + c.rule.Name,
+		Severity: severity, Place: at, Message: message, Hint: hint})
 }
 
 // Unbuilt is a kustomization that does not build, or a part of it that is left out.
@@ -45,50 +47,41 @@ type Unbuilt struct {
 	Err string
 }
 
+// unbuilt is a check of a kustomization.
+type unbuilt func(*checker)
+
 // Unbuilt reports a kustomization whose objects are not checked.
-func (p *Package) Unbuilt(u Unbuilt) (findings []finding.Finding) {
-	for _, r := range p.rules {
-		if check, ok := r.check.(func(*Package, Unbuilt) finding.Finding); ok {
-			f := check(p, u)
-			f.Rule, f.Place = "lint/"+r.Name, u.Place
-			if f.Severity == "" {
-				f.Severity = r.Severity
-			}
-			findings = append(findings, f)
-		}
-	}
-	return findings
+func (p *Package) Unbuilt(u Unbuilt) []finding.Finding {
+	return run[unbuilt](&checker{Package: p, unbuilt: u})
 }
 
 // missingFile matches what kustomize reports for a file that a kustomization names.
 var missingFile = text.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
 
-func kustomizeBuild(p *Package, u Unbuilt) finding.Finding {
+func kustomizeBuild(c *checker) {
+	u, severity := &c.unbuilt, c.rule.Severity
+	message, hint := "kustomize does not build it, so its files are not checked: ",
+		"correct it, or lint what `kustomize build` prints with the flags that it needs"
 	missing := missingFile().FindStringSubmatch(u.Err)
 	switch {
 	case u.Part != "":
-		return finding.Finding{Message: fmt.Sprintf("%s %s, so its objects are not checked", u.Part,
-			u.Why),
-			Hint: "lint what kustomize prints: kustomize build … | armature lint -"}
+		message = fmt.Sprintf("%s %s, so its objects are not checked", u.Part, u.Why)
+		hint = "lint what kustomize prints: kustomize build … | armature lint -"
 	case u.Component:
-		return finding.Finding{
-			Message: "no kustomization of the package uses the component: its files are " +
-				"not checked",
-			Hint: "lint a folder that has a kustomization with this component"}
+		message = "no kustomization of the package uses the component: its files are not checked"
+		hint = "lint a folder that has a kustomization with this component"
 	case missing != nil:
-		f := finding.Finding{Message: "it names " + missing[1] + ", which does not exist",
-			Hint: "add the file, or remove its name from the kustomization"}
-		if !p.configured[KustomizeBuild] {
-			f.Severity = finding.Error
+		message = "it names " + missing[1] + ", which does not exist"
+		hint = "add the file, or remove its name from the kustomization"
+		if !c.configured[KustomizeBuild] {
+			severity = finding.Error
 		}
-		return f
+	default:
+		err := u.Err
+		if first, rest, several := strings.Cut(err, "\n"); several { // quotes a patch
+			err = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
+		}
+		message += text.Shown(err)
 	}
-
-	message := u.Err
-	if first, rest, several := strings.Cut(message, "\n"); several { // quotes a patch
-		message = first + " … " + rest[strings.LastIndex(rest, "\n")+1:]
-	}
-	return finding.Finding{Message: "kustomize does not build it, so its files are not checked: " +
-		text.Shown(message),
-		Hint: "correct it, or lint what `kustomize build` prints with the flags that it needs"}
+	c.reportAt(u.Place, severity, message, hint)
 }

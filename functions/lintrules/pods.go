@@ -26,61 +26,26 @@ func number(n krm.Node) string {
 	return n.Text()
 }
 
+// portKey is a port with its protocol: 8080/TCP.
+func portKey(port krm.Node, field string) string {
+	return number(port.Get(field)) + "/" + protocol(port)
+}
+
 func portClash(c *checker) {
-	type use struct{ number, protocol string }
-	type own struct {
-		use
-		host string
-	}
-	owner := make(map[use]string)
-	host := make(map[use]string)
-	if c.isPod {
-		for _, x := range c.facts.containers {
-			listed := make(map[own]bool)
-			for p := range x.node.Get("ports").Items() {
-				key := use{number(p.Get("containerPort")), protocol(p)}
-				entry := own{key, number(p.Get("hostPort"))}
-				if listed[entry] {
-					c.report(p.Get("containerPort"),
-						fmt.Sprintf("%s lists port %s/%s twice, and server-side "+
-							"apply refuses that", x.name, key.number, key.protocol),
-						"remove one of the two entries, and name the other one in "+
-							"Services and probes")
-				}
-				listed[entry] = true
-				if other, taken := owner[key]; taken && x.runs && other != x.name {
-					c.report(p.Get("containerPort"),
-						fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name,
-							key.number, other),
-						"give one of the two another port: the containers of a pod share "+
-							"its network")
-				} else if x.runs {
-					owner[key] = x.name
-				}
-				if h := p.Get("hostPort"); h.IsScalar() && !h.Is("0") {
-					key := use{number(h), protocol(p)}
-					if other, taken := host[key]; taken {
-						c.report(h, fmt.Sprintf("%s takes port %s of the node, and so does %s",
-							x.name, key.number, other), "give one of the two another hostPort")
-					}
-					host[key] = x.name
-				}
-			}
-		}
-	}
+	c.podPorts()
 	if c.Kind != "Service" {
 		return
 	}
+	taken := make(map[string]bool)
 	for p := range c.Get("spec", "ports").Items() {
-		key := use{number(p.Get("port")), protocol(p)}
-		if _, taken := owner[key]; taken {
-			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s/%s twice", key.number,
-				key.protocol),
+		key := portKey(p, "port")
+		if taken[key] {
+			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s twice", key),
 				"remove one of the two")
 		}
-		owner[key] = c.Name
+		taken[key] = true
 		if n := p.Get("nodePort"); n.IsScalar() {
-			for _, other := range c.collected.nodePorts[number(n)+"/"+protocol(p)] {
+			for _, other := range c.collected.nodePorts[portKey(p, "nodePort")] {
 				if other != c.Ref {
 					c.report(n, fmt.Sprintf("%s has this nodePort too", other),
 						"give one of the two another nodePort, or leave it to the cluster")
@@ -90,8 +55,42 @@ func portClash(c *checker) {
 	}
 }
 
+// podPorts finds ports that two containers have, or one has twice.
+func (c *checker) podPorts() {
+	owner, host := make(map[string]string), make(map[string]string)
+	for _, x := range c.facts.containers {
+		listed := make(map[[2]string]bool)
+		for p := range x.node.Get("ports").Items() {
+			at, onNode := p.Get("containerPort"), p.Get("hostPort")
+			key := portKey(p, "containerPort")
+			entry := [2]string{key, number(onNode)}
+			if listed[entry] {
+				c.report(at, fmt.Sprintf("%s lists port %s twice, and server-side apply refuses that",
+					x.name, key),
+					"remove one of the two entries, and name the other one in Services and probes")
+			}
+			listed[entry] = true
+			if other, taken := owner[key]; taken && x.runs && other != x.name {
+				c.report(at, fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name,
+					number(at), other),
+					"give one of the two another port: the containers of a pod share its network")
+			} else if x.runs {
+				owner[key] = x.name
+			}
+			if onNode.IsScalar() && !onNode.Is("0") {
+				key := portKey(p, "hostPort")
+				if other, taken := host[key]; taken {
+					c.report(onNode, fmt.Sprintf("%s takes port %s of the node, and so does %s",
+						x.name, number(onNode), other), "give one of the two another hostPort")
+				}
+				host[key] = x.name
+			}
+		}
+	}
+}
+
 func reservedName(c *checker) {
-	if !c.isPod || c.facts.injected {
+	if c.facts.injected {
 		return // a render refuses it where the workload is injected
 	}
 	for _, x := range c.facts.containers {
@@ -129,12 +128,17 @@ var meshSwitches = []struct{ key, on, off string }{
 	{"kuma.io/sidecar-injection", "enabled true", "disabled false"},
 }
 
-// meshSwitch finds the switch of a mesh that is on in the metadata of a pod or a Namespace.
-func meshSwitch(metadata krm.Node) (at krm.Node, on bool) {
+// meshSwitch finds the switch of a mesh, "" for any, that is on in the metadata of a pod or a
+// Namespace, or off.
+func meshSwitch(metadata krm.Node, key string, on bool) (at krm.Node, found bool) {
 	for _, x := range meshSwitches {
+		values := x.off
+		if on {
+			values = x.on
+		}
 		for _, of := range [...]string{"labels", "annotations"} {
-			if n := metadata.Get(of, x.key); n.IsScalar() &&
-				slices.Contains(strings.Fields(x.on), n.Text()) {
+			if n := metadata.Get(of, x.key); (key == "" || x.key == key) && n.IsScalar() &&
+				slices.Contains(strings.Fields(values), n.Text()) {
 				return n, true
 			}
 		}
@@ -142,21 +146,8 @@ func meshSwitch(metadata krm.Node) (at krm.Node, on bool) {
 	return krm.Node{}, false
 }
 
-// meshOff reports whether a pod's own switch of a mesh is off.
-func meshOff(metadata krm.Node, key string) bool {
-	for _, x := range meshSwitches {
-		for _, of := range [...]string{"labels", "annotations"} {
-			if n := metadata.Get(of, x.key); x.key == key && n.IsScalar() &&
-				slices.Contains(strings.Fields(x.off), n.Text()) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 func doubleInjection(c *checker) {
-	if !c.isPod || c.facts.redirects == "" {
+	if c.facts.redirects == "" {
 		return
 	}
 	const hint = "leave traffic to one of them: switch the mesh off for this pod " +
@@ -173,14 +164,14 @@ func doubleInjection(c *checker) {
 		}
 	}
 	metadata := c.pod.Template.Get("metadata")
-	if n, on := meshSwitch(metadata); on {
+	if n, on := meshSwitch(metadata, "", true); on {
 		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(),
 			n.Text()),
 			remedy)
 		return
 	}
-	if ns := c.collected.namespaces[finding.Home(c.Namespace)]; ns.mesh != "" &&
-		!meshOff(metadata, ns.by) {
+	ns := c.collected.namespaces[finding.Home(c.Namespace)]
+	if _, off := meshSwitch(metadata, ns.by, false); ns.mesh != "" && !off {
 		c.report(c.Get("metadata", "namespace"),
 			fmt.Sprintf("the Namespace %s is labelled %s, so a mesh "+
 				"redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
@@ -188,7 +179,7 @@ func doubleInjection(c *checker) {
 }
 
 func proxyUser(c *checker) {
-	if !c.isPod || c.facts.proxyUID == "" {
+	if c.facts.proxyUID == "" {
 		return
 	}
 	ofPod := c.pod.Spec().Get("securityContext", "runAsUser")
@@ -296,7 +287,7 @@ func (c *checker) eachImage(visit func(at krm.Node, image string)) {
 const defaultAccount = "default"
 
 func sharedIdentity(c *checker) {
-	if !c.isPod || c.facts.account != defaultAccount {
+	if c.facts.account != defaultAccount {
 		return
 	}
 	for _, other := range c.collected.pods {

@@ -12,9 +12,6 @@ import (
 )
 
 func missingKey(c *checker) {
-	if !c.isPod {
-		return
-	}
 	for _, r := range c.pod.References() {
 		facts := c.collected.objects[key(r.Kind, c.Namespace, r.Name.Text())]
 		if facts == nil || facts.open || r.Optional {
@@ -50,9 +47,6 @@ func missingSecret(c *checker) {
 }
 
 func (c *checker) missing(kind, hint string) {
-	if !c.isPod {
-		return
-	}
 	for _, r := range c.pod.References() {
 		name := r.Name.Text()
 		if r.Kind != kind || name == "" || r.Optional || c.found(kind, c.Namespace, name) {
@@ -94,9 +88,11 @@ func danglingReference(c *checker) {
 				"correct the labels: they are those of the pod template")
 		}
 	case "Ingress":
-		c.ingress()
+		c.references()
 	case "Agent", "AgentTemplate", "Harness":
-		c.kagentReferences()
+		if c.Group() == keys.Kagent1 {
+			c.references()
+		}
 	}
 }
 
@@ -210,55 +206,45 @@ func (c *checker) binding() {
 	}
 }
 
-func (c *checker) ingress() {
-	c.named(c.Get("spec", "defaultBackend", "service", "name"), "Service")
-	for rule := range c.Get("spec", "rules").Items() {
-		for p := range rule.Get("http", "paths").Items() {
-			c.named(p.Get("backend", "service", "name"), "Service")
-		}
+// references are fields that name an object of the namespace. An Agent of kagent 1.0 has an
+// AgentTemplate and a Harness in it.
+var references = []struct{ in, path, kind string }{
+	{"Ingress", "defaultBackend.service.name", "Service"},
+	{"Ingress", "rules[].http.paths[].backend.service.name", "Service"},
+	{"Agent", "templateRef.name", "AgentTemplate"},
+	{"Agent", "harnessRef.name", "Harness"},
+	{"Agent", "egressPolicyRefs[].name", "EgressPolicy"},
+	{"AgentTemplate", "modelConfig.name", "ModelConfig"},
+	{"AgentTemplate", "systemPromptFrom.name", "ConfigMap"},
+	{"AgentTemplate", "outputSchemaFrom.name", "ConfigMap"},
+	{"AgentTemplate", "promptTemplate.dataSources[].name", "ConfigMap"},
+	{"AgentTemplate", "tools[].mcp.server.name", "RemoteMCPServer"},
+	{"AgentTemplate", "tools[].subAgent.templateRef.name", "AgentTemplate"},
+	{"AgentTemplate", "tools[].subAgent.agentRef.name", "Agent"},
+	{"Harness", "kagent.memory.modelConfigRef.name", "ModelConfig"},
+	{"Harness", "kagent.compaction.summarizer.modelConfigRef.name", "ModelConfig"},
+}
+
+// references finds fields of the table that lead nowhere.
+func (c *checker) references() {
+	specs := map[string]krm.Node{c.Kind: c.Get("spec")}
+	if c.Kind == "Agent" {
+		specs["AgentTemplate"], specs["Harness"] = c.Get("spec", "template"), c.Get("spec", "harness")
+	}
+	for _, r := range references {
+		each(specs[r.in], r.path, func(at krm.Node) { c.named(at, r.kind) })
 	}
 }
 
-// templateAndHarness give the specs of both in an object of kagent 1.0, whose references are
-// within a namespace.
-func (c *checker) templateAndHarness() (template, harness krm.Node) {
-	if c.Group() != keys.Kagent1 {
-		return template, harness
+// each calls visit for the values at a path, in which [] is each item of a list.
+func each(n krm.Node, path string, visit func(krm.Node)) {
+	keys, rest, list := strings.Cut(path, "[].")
+	n = n.Get(strings.Split(keys, ".")...)
+	if !list {
+		visit(n)
+		return
 	}
-	switch c.Kind {
-	case "Agent":
-		return c.Get("spec", "template"), c.Get("spec", "harness")
-	case "AgentTemplate":
-		return c.Get("spec"), harness
-	case "Harness":
-		return template, c.Get("spec")
+	for item := range n.Items() {
+		each(item, rest, visit)
 	}
-	return template, harness
-}
-
-// kagentReferences finds references of kagent 1.0 that lead nowhere.
-func (c *checker) kagentReferences() {
-	template, harness := c.templateAndHarness()
-	if c.Group() == keys.Kagent1 && c.Kind == "Agent" {
-		c.named(c.Get("spec", "templateRef", "name"), "AgentTemplate")
-		c.named(c.Get("spec", "harnessRef", "name"), "Harness")
-	}
-	if c.Group() == keys.Kagent1 && (c.Kind == "Agent" || c.Kind == "SandboxTemplate") {
-		for policy := range c.Get("spec", "egressPolicyRefs").Items() {
-			c.named(policy.Get("name"), "EgressPolicy")
-		}
-	}
-	c.named(template.Get("modelConfig", "name"), "ModelConfig")
-	c.named(template.Get("systemPromptFrom", "name"), "ConfigMap")
-	c.named(template.Get("outputSchemaFrom", "name"), "ConfigMap")
-	for source := range template.Get("promptTemplate", "dataSources").Items() {
-		c.named(source.Get("name"), "ConfigMap")
-	}
-	for tool := range template.Get("tools").Items() {
-		c.named(tool.Get("mcp", "server", "name"), "RemoteMCPServer")
-		c.named(tool.Get("subAgent", "templateRef", "name"), "AgentTemplate")
-		c.named(tool.Get("subAgent", "agentRef", "name"), "Agent")
-	}
-	c.named(harness.Get("kagent", "memory", "modelConfigRef", "name"), "ModelConfig")
-	c.named(harness.Get("kagent", "compaction", "summarizer", "modelConfigRef", "name"), "ModelConfig")
 }

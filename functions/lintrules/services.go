@@ -17,7 +17,7 @@ import (
 // iptables leave alone.
 func bypassAuthProxy(c *checker) {
 	// with auth-proxy, the render has its own finding
-	if c.isPod && c.facts.inbound != 0 && c.facts.authProxy == 0 {
+	if c.facts.inbound != 0 && c.facts.authProxy == 0 {
 		c.openAgent()
 	}
 	if c.Kind != "Service" {

@@ -79,25 +79,24 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 	if template := pod.Template.Get("metadata", "labels", opt); workload && !own.Get(opt).Exists() &&
 		!template.Exists() {
 		// The label exists, so it is not misspelt.
-		for _, at := range [...]krm.Node{o.Get("metadata"), pod.Template.Get("metadata")} {
-			for key, n := range at.Get("labels").Fields() {
+		for _, labels := range pod.Metadata(o, "labels") {
+			for key, n := range labels.Fields() {
 				if meansInject(key, s.pkg.Prefix()) {
 					unread(n, "did you mean "+opt+"?")
 				}
 			}
-			for key, n := range at.Get("annotations").Fields() {
+		}
+		for _, annotations := range pod.Metadata(o, "annotations") {
+			for key, n := range annotations.Fields() {
 				if meansInject(key, s.pkg.Prefix()) {
 					u.Report(finding.Warning, "validate/not-a-label", n,
 						"nothing reads this annotation",
 						"opting in requires a label: did you mean "+opt+"?")
 				}
 			}
-			if pod.Path == "" {
-				break // a Pod is its own template
-			}
 		}
 	}
-	for _, labels := range [...]krm.Node{own, pod.Template.Get("metadata", "labels")} {
+	for _, labels := range pod.Metadata(o, "labels") {
 		for n := range labels.Prefixed(prefix) {
 			name := strings.TrimPrefix(n.Key(), prefix)
 			switch {
@@ -114,9 +113,6 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 						"write %s%s, or set spec.profile or spec.labelPrefix in the configuration",
 						prefix, path.Base(label)))
 			}
-		}
-		if pod.Path == "" {
-			break // a Pod is its own template
 		}
 	}
 	if n := own.Get(opt); !workload && !s.pkg.Kinds.Expand(o.APIVersion, o.Kind) && n.Is("enabled") {

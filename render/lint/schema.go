@@ -11,10 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeschema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -142,10 +138,7 @@ func (d *decoding) object(n krm.Node, t reflect.Type) {
 // same name at another depth.
 func (d *decoding) meant(name string, fields map[string]reflect.Type) string {
 	names := slices.Sorted(maps.Keys(fields))
-	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
-		return "did you mean " + names[i] + "?"
-	}
-	if near := text.Nearest(name, names); near != "" {
+	if near := similar(name, names); near != "" {
 		return "did you mean " + near + "?"
 	}
 	for i := len(d.around) - 2; i > 0; i-- {
@@ -166,6 +159,17 @@ func (d *decoding) meant(name string, fields map[string]reflect.Type) string {
 		}
 	}
 	return "remove it: the API server refuses the object, or drops the field"
+}
+
+// similar returns the name that differs from another one only in its case, or else the nearest;
+// "" for none.
+func similar(name string, names []string) string {
+	for _, n := range names {
+		if strings.EqualFold(n, name) {
+			return n
+		}
+	}
+	return text.Nearest(name, names)
 }
 
 // is reports a value of another type.
@@ -238,40 +242,30 @@ func (d *decoding) port(n krm.Node, number int64) {
 }
 
 // words are the values of types that have a few.
-var words = map[reflect.Type][]string{
-	reflect.TypeFor[corev1.PullPolicy]():    {"Always", "IfNotPresent", "Never"},
-	reflect.TypeFor[corev1.RestartPolicy](): {"Always", "OnFailure", "Never"},
-	reflect.TypeFor[corev1.Protocol]():      {"TCP", "UDP", "SCTP"},
-	reflect.TypeFor[corev1.URIScheme]():     {"HTTP", "HTTPS"},
-	reflect.TypeFor[corev1.ServiceType](): {"ClusterIP", "NodePort", "LoadBalancer",
-		"ExternalName"},
-	reflect.TypeFor[corev1.DNSPolicy](): {"ClusterFirst", "ClusterFirstWithHostNet",
-		"Default", "None"},
-	reflect.TypeFor[corev1.PersistentVolumeAccessMode](): {"ReadWriteOnce", "ReadOnlyMany",
-		"ReadWriteMany", "ReadWriteOncePod"},
-	reflect.TypeFor[corev1.TaintEffect](): {"NoSchedule", "PreferNoSchedule",
-		"NoExecute"},
-	reflect.TypeFor[corev1.UnsatisfiableConstraintAction](): {"DoNotSchedule", "ScheduleAnyway"},
-	reflect.TypeFor[metav1.LabelSelectorOperator](): {"In", "NotIn", "Exists",
-		"DoesNotExist"},
-	reflect.TypeFor[appsv1.DeploymentStrategyType](): {"RollingUpdate", "Recreate"},
-	reflect.TypeFor[batchv1.ConcurrencyPolicy]():     {"Allow", "Forbid", "Replace"},
-	reflect.TypeFor[networkingv1.PathType](): {"Exact", "Prefix",
-		"ImplementationSpecific"},
-	reflect.TypeFor[networkingv1.PolicyType](): {"Ingress", "Egress"},
+var words = map[string]string{
+	"v1.PullPolicy":                    "Always IfNotPresent Never",
+	"v1.RestartPolicy":                 "Always OnFailure Never",
+	"v1.Protocol":                      "TCP UDP SCTP",
+	"v1.URIScheme":                     "HTTP HTTPS",
+	"v1.ServiceType":                   "ClusterIP NodePort LoadBalancer ExternalName",
+	"v1.DNSPolicy":                     "ClusterFirst ClusterFirstWithHostNet Default None",
+	"v1.PersistentVolumeAccessMode":    "ReadWriteOnce ReadOnlyMany ReadWriteMany ReadWriteOncePod",
+	"v1.TaintEffect":                   "NoSchedule PreferNoSchedule NoExecute",
+	"v1.UnsatisfiableConstraintAction": "DoNotSchedule ScheduleAnyway",
+	"v1.LabelSelectorOperator":         "In NotIn Exists DoesNotExist",
+	"v1.DeploymentStrategyType":        "RollingUpdate Recreate",
+	"v1.ConcurrencyPolicy":             "Allow Forbid Replace",
+	"v1.PathType":                      "Exact Prefix ImplementationSpecific",
+	"v1.PolicyType":                    "Ingress Egress",
 }
 
 func (d *decoding) word(n krm.Node, t reflect.Type) {
-	all, content := words[t], n.Text()
+	all, content := strings.Fields(words[t.String()]), n.Text()
 	if len(all) == 0 || content == "" || slices.Contains(all, content) {
 		return
 	}
 	hint := "write one of " + strings.Join(all, ", ")
-	if i := slices.IndexFunc(all, func(w string) bool {
-		return strings.EqualFold(w, content)
-	}); i >= 0 {
-		hint = "did you mean " + all[i] + "?"
-	} else if near := text.Nearest(content, all); near != "" {
+	if near := similar(content, all); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	d.report(n, fmt.Sprintf("%q is not one of its values", text.Shown(content)), hint)
