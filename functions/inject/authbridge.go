@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -62,15 +63,14 @@ func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
 }
 
 // overwritePort sets the author's variable PORT to the agent's new port.
-func (r *record) overwritePort(o *krm.Object, port krm.Node, container string,
-	s *identity.Settings) error {
+func (r *record) overwritePort(port krm.Node, container string, s *identity.Settings) error {
 	value, target := port.Get("value"), strconv.Itoa(s.Inbound.TargetPort)
 	if from := port.Get("valueFrom"); from.Exists() {
 		value = from
 	} else if value.Is(target) && value.IsText() {
 		return nil
 	}
-	return r.setField(o, port, value, field{At: envPath + container, Value: target}, "value")
+	return r.setField(port, value, field{At: envPath + container, Value: target}, "value")
 }
 
 // authBridgeValue reports whether authBridge sets a variable to this value.
@@ -86,42 +86,36 @@ func authBridgeValue(variable, value string) bool {
 		strings.HasPrefix(value, "http://127.0.0.1:")
 }
 
-// checkAuthBridge finds what keeps an agent from moving to another port, and its
+// authBridge finds what keeps an agent from moving to another port, and its
 // requests from the forward proxy.
-func checkAuthBridge(o *krm.Object, pod krm.PodTemplate,
-	s *identity.Settings) (findings []finding.Finding) {
-	if !s.On(sidecars.AuthBridgeProxy) {
-		return nil
+func (c *checker) authBridge() {
+	if !c.On(sidecars.AuthBridgeProxy) {
+		return
 	}
-	if s.Inbound.Enabled {
-		findings = append(checkAgentPort(o, identity.AgentContainer(pod), s),
-			checkProtocols(o, pod, s)...)
+	if c.Inbound.Enabled {
+		c.agentPort(identity.AgentContainer(c.pod))
+		c.protocols()
 	}
-	if !s.Outbound.Enabled {
-		return findings
+	if !c.Outbound.Enabled {
+		return
 	}
-	for c := range pod.Spec().Get("containers").Items() {
-		for v := range c.Get("env").Items() {
+	for container := range c.containers() {
+		for v := range container.Get("env").Items() {
 			if name := v.Get("name").Text(); slices.Contains(proxyVariables, strings.ToUpper(name)) {
-				findings = append(findings,
-					o.Finding(finding.Warning, "inject/own-proxy", v.Get("name"),
-						fmt.Sprintf("the application sets %s itself, so that its requests do not "+
-							"pass AuthBridge's forward proxy and their tokens are not exchanged",
-							name),
-						"leave the variable out"))
+				c.report(finding.Warning, "own-proxy", v.Get("name"),
+					fmt.Sprintf("the application sets %s itself, so that its requests do not pass "+
+						"AuthBridge's forward proxy and their tokens are not exchanged", name),
+					"leave the variable out")
 			}
-			if value := v.Get("value"); s.AuthBridge.MTLS == "strict" && plainEgress(value.Text()) {
-				findings = append(findings,
-					o.Finding(finding.Warning, "inject/strict-egress", value,
-						"with mtls: strict, AuthBridge's forward proxy speaks TLS with the "+
-							"workload's SVID to each host of a plain HTTP request: only an agent "+
-							"with AuthBridge answers, and from others the application "+
-							"gets status 502",
-						"call the host by HTTPS, or set authbridge.mtls to permissive"))
+			if value := v.Get("value"); c.AuthBridge.MTLS == "strict" && plainEgress(value.Text()) {
+				c.report(finding.Warning, "strict-egress", value,
+					"with mtls: strict, AuthBridge's forward proxy speaks TLS with the workload's "+
+						"SVID to each host of a plain HTTP request: only an agent with AuthBridge "+
+						"answers, and from others the application gets status 502",
+					"call the host by HTTPS, or set authbridge.mtls to permissive")
 			}
 		}
 	}
-	return findings
 }
 
 // plainEgress reports whether a value is the URL of a plain HTTP server in another pod.
@@ -132,49 +126,41 @@ func plainEgress(value string) bool {
 			u.Hostname())
 }
 
-// checkProtocols finds ports and probes of the reverse proxy's port that never get through
+// protocols finds ports and probes of the reverse proxy's port that never get through
 // it: it speaks HTTP/1.1 alone, and with mtls: strict to nobody without an SVID.
-func checkProtocols(o *krm.Object, pod krm.PodTemplate,
-	s *identity.Settings) (findings []finding.Finding) {
-	const remedy = "annotate %s/authbridge-mode: envoy-sidecar, or use another port"
-	report := func(rule string, at krm.Node, message, hint string) {
-		findings = append(findings, o.Finding(finding.Error, "inject/"+rule, at, message, hint))
-	}
+func (c *checker) protocols() {
 	unspoken := func(at krm.Node, what, protocol string) {
-		report("http-only", at,
+		c.error("http-only", at,
 			fmt.Sprintf("%s speaks %s on port %d, where AuthBridge's reverse proxy "+
 				"listens, which speaks HTTP/1.1 alone in the mode %s", what, protocol,
-				s.Inbound.Port, s.AuthBridge.Mode),
-			fmt.Sprintf(remedy, s.Prefix))
+				c.Inbound.Port, c.AuthBridge.Mode),
+			fmt.Sprintf("annotate %s/authbridge-mode: envoy-sidecar, or use another port", c.Prefix))
 	}
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			for p := range c.Get("ports").Items() {
-				if port, ok := p.Get("containerPort").Int(); ok && port == s.Inbound.Port &&
-					!p.Get("protocol").Is("UDP") && !p.Get("protocol").Is("SCTP") {
-					if protocol := namedProtocol(p.Get("name").Text()); protocol != "" {
-						unspoken(p.Get("name"), "by its name the application", protocol)
-					}
-				}
-			}
-			for _, kind := range identity.ProbeFields() {
-				http, grpc := c.Get(kind, "httpGet"), c.Get(kind, "grpc")
-				switch {
-				case grpc.IsMap() && identity.ProbedPort(c, grpc) == s.Inbound.Port:
-					unspoken(grpc, "the probe", "gRPC")
-				case !http.IsMap() || identity.ProbedPort(c, http) != s.Inbound.Port:
-				case http.Get("scheme").Is("HTTPS"):
-					unspoken(http.Get("scheme"), "the probe", "HTTPS")
-				case s.AuthBridge.MTLS == "strict":
-					report("strict-probe", http,
-						"with mtls: strict, AuthBridge closes the kubelet's "+
-							"connection, because it has no SVID: the probe never succeeds",
-						"set authbridge.mtls to permissive, or probe by exec or another port")
+	for _, container := range c.pod.Containers() {
+		for p := range container.Get("ports").Items() {
+			if port, ok := p.Get("containerPort").Int(); ok && port == c.Inbound.Port &&
+				!p.Get("protocol").Is("UDP") && !p.Get("protocol").Is("SCTP") {
+				if protocol := namedProtocol(p.Get("name").Text()); protocol != "" {
+					unspoken(p.Get("name"), "by its name the application", protocol)
 				}
 			}
 		}
+		for _, kind := range identity.ProbeFields() {
+			http, grpc := container.Get(kind, "httpGet"), container.Get(kind, "grpc")
+			switch {
+			case grpc.IsMap() && identity.ProbedPort(container, grpc) == c.Inbound.Port:
+				unspoken(grpc, "the probe", "gRPC")
+			case !http.IsMap() || identity.ProbedPort(container, http) != c.Inbound.Port:
+			case http.Get("scheme").Is("HTTPS"):
+				unspoken(http.Get("scheme"), "the probe", "HTTPS")
+			case c.AuthBridge.MTLS == "strict":
+				c.error("strict-probe", http,
+					"with mtls: strict, AuthBridge closes the kubelet's connection, because it "+
+						"has no SVID: the probe never succeeds",
+					"set authbridge.mtls to permissive, or probe by exec or another port")
+			}
+		}
 	}
-	return findings
 }
 
 // namedProtocol is the protocol other than HTTP/1.1 that a port's name says.
@@ -183,64 +169,60 @@ func namedProtocol(name string) string {
 	return map[string]string{"grpc": "gRPC", "https": "HTTPS", "h2c": "HTTP/2", "http2": "HTTP/2"}[first]
 }
 
-// checkAgentPort finds an agent that goes on listening where the reverse proxy does.
-func checkAgentPort(o *krm.Object, agent krm.Node,
-	s *identity.Settings) (findings []finding.Finding) {
-	in := strconv.Itoa(s.Inbound.Port)
-	if own := identity.PortVariable(agent); own.Get("value").Exists() &&
-		own.Get("valueFrom").Exists() {
-		findings = append(findings, o.Finding(finding.Error, "inject/own-port", own,
-			"the variable PORT has both a value and a valueFrom",
-			"remove the one that does not count"))
+// agentPort finds an agent that goes on listening where the reverse proxy does.
+func (c *checker) agentPort(agent krm.Node) {
+	before := len(c.findings)
+	in, moved := strconv.Itoa(c.Inbound.Port), c.Inbound.TargetPort
+	own := identity.PortVariable(agent)
+	value := own.Get("value")
+	if value.Exists() && own.Get("valueFrom").Exists() {
+		c.error("own-port", own, "the variable PORT has both a value and a valueFrom",
+			"remove the one that does not count")
 	}
-	if value := identity.PortVariable(agent).Get("value"); value.IsScalar() {
-		if n, err := strconv.Atoi(value.Text()); err == nil && (n < 1 || n > 65535) {
-			findings = append(findings,
-				o.Finding(finding.Error, "inject/own-port", value,
-					fmt.Sprintf("PORT is %d, which is not a port", n), "use 1 to 65535"))
-		}
+	if n, err := strconv.Atoi(value.Text()); err == nil && (n < 1 || n > 65535) {
+		c.error("own-port", value, fmt.Sprintf("PORT is %d, which is not a port", n),
+			"use 1 to 65535")
 	}
-	elsewhere := fmt.Sprintf(
-		"or leave the port to the agent: annotate %s/inbound-port: \"%d\", and lead Services "+
-			"to that port",
-		s.Prefix, s.Inbound.TargetPort)
+	elsewhere := fmt.Sprintf("or leave the port to the agent: annotate %s/inbound-port: \"%d\", "+
+		"and lead Services to that port", c.Prefix, moved)
 	for v := range agent.Get("env").Items() {
 		if name, value := v.Get("name").Text(), v.Get("value"); name != "PORT" &&
 			fixesPort(name, value.Text(), in) {
-			findings = append(findings, o.Finding(finding.Warning, "inject/port-in-variable", value,
+			c.report(finding.Warning, "port-in-variable", value,
 				fmt.Sprintf("the variable %s has the port %s, which AuthBridge takes: an agent "+
 					"that listens where it says ends with \"address already in use\"", name, in),
 				fmt.Sprintf("write %d in place of %s, or put a variable PORT before it and write "+
-					"$(PORT); %s",
-					s.Inbound.TargetPort, in, elsewhere)))
+					"$(PORT); %s", moved, in, elsewhere))
 		}
 	}
-	for _, list := range [...]string{"command", "args"} {
-		for word := range agent.Get(list).Items() {
-			if namesPort(word.Text(), in) {
-				findings = append(findings,
-					o.Finding(finding.Error, "inject/port-in-arguments", word,
-						fmt.Sprintf("the command line sets the port %s, which AuthBridge takes",
-							in),
-						fmt.Sprintf(
-							"write $(PORT) in place of %s, which Kubernetes replaces by %d; %s",
-							in, s.Inbound.TargetPort, elsewhere)))
+	for word := range commandLine(agent) {
+		if namesPort(word.Text(), in) {
+			c.error("port-in-arguments", word,
+				fmt.Sprintf("the command line sets the port %s, which AuthBridge takes", in),
+				fmt.Sprintf("write $(PORT) in place of %s, which Kubernetes replaces by %d; %s",
+					in, moved, elsewhere))
+		}
+	}
+	if c.AuthBridge.Moved && len(c.findings) == before && !readsPort(agent, strconv.Itoa(moved)) {
+		c.report(finding.Warning, "port-of-image", agent, fmt.Sprintf("the agent has to listen on "+
+			"the port in its variable PORT, %d, because AuthBridge takes %s: the manifest does "+
+			"not show that its image does", moved, in),
+			fmt.Sprintf("if the image reads PORT, set the variable to %s to say so; if not, write "+
+				"$(PORT) into command or args, %s", in, elsewhere))
+	}
+}
+
+// commandLine yields the words of a container's command and arguments.
+func commandLine(container krm.Node) iter.Seq[krm.Node] {
+	return func(yield func(krm.Node) bool) {
+		for _, list := range [...]string{"command", "args"} {
+			for word := range container.Get(list).Items() {
+				if !yield(word) {
+					return
+				}
 			}
 		}
 	}
-	if s.AuthBridge.Moved && len(findings) == 0 &&
-		!readsPort(agent, strconv.Itoa(s.Inbound.TargetPort)) {
-		findings = append(findings, o.Finding(finding.Warning, "inject/port-of-image", agent,
-			fmt.Sprintf(
-				"the agent has to listen on the port in its variable PORT, %d, because AuthBridge "+
-					"takes %s: the manifest does not show that its image does",
-				s.Inbound.TargetPort,
-				in),
-			fmt.Sprintf(
-				"if the image reads PORT, set the variable to %s to say so; if not, write $(PORT) "+
-					"into command or args, %s", in, elsewhere)))
-	}
-	return findings
 }
 
 // readsPort reports whether a container shows that its program listens where the variable
@@ -250,11 +232,9 @@ func readsPort(agent krm.Node, port string) bool {
 		return strings.Contains(text, "$(PORT)") || strings.Contains(text, "$PORT") ||
 			strings.Contains(text, "${PORT") || namesPort(text, port)
 	}
-	for _, list := range [...]string{"command", "args"} {
-		for word := range agent.Get(list).Items() {
-			if named(word.Text()) {
-				return true
-			}
+	for word := range commandLine(agent) {
+		if named(word.Text()) {
+			return true
 		}
 	}
 	for v := range agent.Get("env").Items() {

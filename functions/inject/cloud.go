@@ -36,7 +36,7 @@ func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
 			"- name: "+m.volume+"\n  mountPath: "+m.path+"\n  readOnly: true\n"...)
 		r.path(name, m.path)
 	}
-	if !itemNamed(c.Get("env"), variable).Exists() {
+	if !c.Get("env").Named("name", variable).Exists() {
 		env = append(env, "- name: "+variable+"\n  value: "+file+"\n"...)
 		r.variable(name, variable)
 	}
@@ -55,41 +55,29 @@ func note(in *map[string][]string, container, value string) {
 	(*in)[container] = append((*in)[container], value)
 }
 
-// checkCloud finds what keeps an application from the credentials of the cloud.
-func checkCloud(o *krm.Object, spec krm.Node, s *identity.Settings) (findings []finding.Finding) {
-	variable, file := sidecars.CloudFile(s)
+// cloud finds what keeps an application from the credentials of the cloud.
+func (c *checker) cloud() {
+	variable, file := sidecars.CloudFile(c.Settings)
 	if variable == "" {
-		return nil
+		return
 	}
-	for c := range spec.Get("containers").Items() {
-		for m := range c.Get("volumeMounts").Items() {
-			for _, ours := range cloudMounts(s) {
+	for container := range c.containers() {
+		for m := range container.Get("volumeMounts").Items() {
+			for _, ours := range cloudMounts(c.Settings) {
 				if path := m.Get("mountPath"); path.Is(ours.path) {
-					findings = append(findings,
-						o.Finding(finding.Error, "inject/reserved-mount", path,
-							"the credentials of the identity provider are mounted here",
-							"mount yours elsewhere"))
+					c.error("reserved-mount", path,
+						"the credentials of the identity provider are mounted here",
+						"mount yours elsewhere")
 				}
 			}
 		}
-		if own := itemNamed(c.Get("env"), variable); own.Exists() && !own.Get("value").Is(file) {
-			findings = append(findings, o.Finding(finding.Info, "inject/own-credentials", own,
-				fmt.Sprintf("the application sets %s itself, and does not use the identity of "+
-					"this workload",
-					variable),
-				fmt.Sprintf("leave the variable out, or set it to %s", file)))
+		if own := container.Get("env").Named("name", variable); own.Exists() &&
+			!own.Get("value").Is(file) {
+			c.report(finding.Info, "own-credentials", own, fmt.Sprintf("the application sets %s "+
+				"itself, and does not use the identity of this workload", variable),
+				fmt.Sprintf("leave the variable out, or set it to %s", file))
 		}
 	}
-	return findings
-}
-
-func itemNamed(list krm.Node, name string) krm.Node {
-	for item := range list.Items() {
-		if item.Get("name").Is(name) {
-			return item
-		}
-	}
-	return krm.Node{}
 }
 
 // set reports whether a variable of a container is one that the record has, with

@@ -83,32 +83,25 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 	p := in.compose(s)
 	r := &in.record
 	*r = record{
-		Version: in.Version, Kept: kept,
+		o: o, Version: in.Version, Kept: kept,
 		InitContainers: p.containerNames, Volumes: p.volumeNames,
 		Mounts: r.Mounts[:0], Created: r.Created[:0], Fields: r.Fields[:0],
 	}
 	spec := pod.Spec()
-	put := func(parent krm.Node, keys []string, name string, text []byte, first bool) error {
-		if len(text) == 0 {
-			return nil
-		}
-		done, err := o.Insert(parent, keys, krm.Entries{Text: text}, first)
-		r.note(done, "", name)
-		return err
-	}
-	if err := put(spec, initContainersKey, "initContainers", p.initContainers, true); err != nil {
+	err := r.insert(spec, initContainersKey, "initContainers", p.initContainers, true)
+	if err != nil {
 		return err
 	}
 	for c := range spec.Get("containers").Items() {
-		if err := r.container(o, c, s, pod, p.mount, in.skills); err != nil {
+		if err := r.container(c, s, pod, p.mount, in.skills); err != nil {
 			return err
 		}
 	}
-	if err := put(spec, volumesKey, "volumes", p.volumes, false); err != nil {
+	if err := r.insert(spec, volumesKey, "volumes", p.volumes, false); err != nil {
 		return err
 	}
 	if s != nil && s.Subject.OwnAccount {
-		if err := r.setField(o, spec, spec.Get(accountField),
+		if err := r.setField(spec, spec.Get(accountField),
 			field{At: accountField, Value: s.Subject.ServiceAccount}, accountField); err != nil {
 			return err
 		}
@@ -127,29 +120,30 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 		if !metadata.Exists() {
 			name = "podMetadata"
 		} else if metadata.Len() == 0 {
-			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "", "podMetadata")
+			r.note(krm.Insertion{Was: o.Plan(pod.Template, metadataKey).Was}, "podMetadata")
 		}
-		if err := put(pod.Template, podAnnotationsKey, name, bytes.Clone(in.scratch), false); err != nil {
+		if err := r.insert(pod.Template, podAnnotationsKey, name, bytes.Clone(in.scratch),
+			false); err != nil {
 			return err
 		}
 		in.scratch = in.scratch[:0]
 	}
 	// What is left in scratch is for a Pod, whose annotations are the workload's
 	// own. The record says what it itself makes, so that it comes last.
-	r.note(o.Plan(o.Get("metadata"), annotationsKey), "", "annotations")
+	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
 	if o.OnlyHostAnnotations() {
 		r.Created = append(r.Created, "annotations") // the host takes its own away
 	}
 	in.scratch = append(in.scratch, keys.Injected+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
 	in.scratch = append(in.scratch, "'\n"...)
-	_, err := o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)
+	_, err = o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)
 	return err
 }
 
 // container adds mounts and variables to a container of the author's.
-func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod krm.PodTemplate,
-	mount []byte, k *mounted) error {
+func (r *record) container(c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount []byte,
+	k *mounted) error {
 	name := c.Get("name").Text()
 	var mounts, env []byte
 	if s != nil {
@@ -168,21 +162,15 @@ func (r *record) container(o *krm.Object, c krm.Node, s *identity.Settings, pod 
 			mount = append(AppendTraceMount(nil, s), mounts...)
 		}
 	}
-	if len(mount) > 0 {
-		done, err := o.Insert(c, volumeMountsKey, krm.Entries{Text: mount}, false)
-		if r.note(done, containerPath, name); err != nil {
-			return err
-		}
+	if err := r.insert(c, volumeMountsKey, containerPath+name, mount, false); err != nil {
+		return err
 	}
-	if len(env) > 0 {
-		done, err := o.Insert(c, envKey, krm.Entries{Text: env}, false)
-		if r.note(done, envPath, name); err != nil {
-			return err
-		}
+	if err := r.insert(c, envKey, envPath+name, env, false); err != nil {
+		return err
 	}
 	r.Mounts = append(r.Mounts, name)
 	if port := identity.PortVariable(c); s != nil && port.Exists() && movesAgent(c, s, pod) {
-		return r.overwritePort(o, port, name, s)
+		return r.overwritePort(port, name, s)
 	}
 	return nil
 }

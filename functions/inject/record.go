@@ -16,6 +16,8 @@ import (
 
 // record is the content of keys.Injected.
 type record struct {
+	o *krm.Object
+
 	Version string `json:"version"`
 	// InitContainers and Volumes are names.
 	InitContainers []string `json:"initContainers,omitempty"`
@@ -50,28 +52,38 @@ type field struct {
 }
 
 // setField sets a field of a mapping, in the place of one that the author wrote.
-func (r *record) setField(o *krm.Object, mapping, authors krm.Node, f field, key string) (err error) {
-	value := string(scalar.AppendPlain(nil, f.Value))
+func (r *record) setField(mapping, authors krm.Node, f field, key string) (err error) {
+	value := scalar.PlainText(f.Value)
 	if authors.Exists() {
-		f.Was, err = o.ReplaceField(authors, key, value)
+		f.Was, err = r.o.ReplaceField(authors, key, value)
 	} else {
-		_, err = o.Insert(mapping, nil, krm.Entries{Text: []byte(key + ": " + value + "\n")}, false)
+		_, err = r.o.Insert(mapping, nil, krm.Entries{Text: []byte(key + ": " + value + "\n")}, false)
 	}
 	r.Fields = append(r.Fields, f)
 	return err
 }
 
-// note records what an insert did under a name of the record's own, which may
-// have a prefix.
-func (r *record) note(done krm.Insertion, prefix, name string) {
+// insert adds entries to a collection, which has a name of the record's own.
+func (r *record) insert(parent krm.Node, keys []string, name string, text []byte,
+	first bool) error {
+	if len(text) == 0 {
+		return nil
+	}
+	done, err := r.o.Insert(parent, keys, krm.Entries{Text: text}, first)
+	r.note(done, name)
+	return err
+}
+
+// note records what an insert did.
+func (r *record) note(done krm.Insertion, name string) {
 	if done.Created {
-		r.Created = append(r.Created, prefix+name)
+		r.Created = append(r.Created, name)
 	}
 	if done.Was != "" {
 		if r.Emptied == nil {
 			r.Emptied = make(map[string]string)
 		}
-		r.Emptied[prefix+name] = done.Was
+		r.Emptied[name] = done.Was
 	}
 }
 
@@ -103,18 +115,19 @@ func (r *record) appendQuoted(dst []byte) []byte {
 func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error) {
 	var r record
 	return o.Undo(keys.Injected, " and what was injected", &r, &r.Kept,
-		func() error { return remove(o, &r) })
+		func() error { return r.remove(o) })
 }
 
 // remove cuts what the record names. A collection that the record created
 // goes as a whole when nothing of the author's has come into it.
-func remove(o *krm.Object, r *record) error {
+func (r *record) remove(o *krm.Object) error {
 	pod, ok := o.PodTemplate()
 	if !ok {
 		return fmt.Errorf("%s has no pod template any more", o.Ref)
 	}
 	spec := pod.Spec()
-	out := removal{o: o, r: r}
+	out := removal{record: r}
+	r.o = o
 	called := func(names []string) func(krm.Node) bool {
 		return func(n krm.Node) bool { return slices.Contains(names, n.Get("name").Text()) }
 	}
@@ -152,15 +165,12 @@ func (r *record) created(name string) krm.Note {
 
 // removal takes what a record names out of an object.
 type removal struct {
-	o    *krm.Object
-	r    *record
+	*record
 	errs []error
 }
 
-func (x *removal) note(err error) { x.errs = append(x.errs, err) }
-
 func (x *removal) cut(n krm.Node, note krm.Note, injected func(krm.Node) bool) {
-	x.note(x.o.Take(n, injected, note))
+	x.errs = append(x.errs, x.o.Take(n, injected, note))
 }
 
 // container removes mounts and variables from a container of the author's.
@@ -169,31 +179,31 @@ func (x *removal) container(c krm.Node) {
 	ours := func(m krm.Node) bool {
 		path := m.Get("mountPath")
 		return path.Is(sidecars.TraceMountPath) &&
-			slices.Contains(x.r.Volumes, m.Get("name").Text()) ||
-			x.r.has(x.r.Paths, name, path.Text())
+			slices.Contains(x.Volumes, m.Get("name").Text()) ||
+			x.has(x.Paths, name, path.Text())
 	}
-	mounts, env := x.r.created(containerPath+name), x.r.created(envPath+name)
-	renamed := !slices.Contains(x.r.Mounts, name) // by the author
+	mounts, env := x.created(containerPath+name), x.created(envPath+name)
+	renamed := !slices.Contains(x.Mounts, name) // by the author
 	if renamed {
 		mounts.Created, env.Created = 1, 1
 	}
 	x.cut(c.Get("volumeMounts"), mounts, ours)
 	x.reset(identity.PortVariable(c).Get("value"),
 		func(f *field) bool { return f.At == envPath+name || renamed && f.At != accountField })
-	if len(x.r.Env) > 0 {
-		x.cut(c.Get("env"), env, func(v krm.Node) bool { return x.r.set(name, v) })
+	if len(x.Env) > 0 {
+		x.cut(c.Get("env"), env, func(v krm.Node) bool { return x.set(name, v) })
 	}
 }
 
 // reset takes a field back that the record has. One that somebody has changed since
 // is theirs.
 func (x *removal) reset(n krm.Node, at func(*field) bool) {
-	i := slices.IndexFunc(x.r.Fields, func(f field) bool { return at(&f) })
+	i := slices.IndexFunc(x.Fields, func(f field) bool { return at(&f) })
 	switch {
-	case i < 0 || !n.Is(x.r.Fields[i].Value):
-	case x.r.Fields[i].Was == "":
-		x.note(x.o.RemoveField(n))
+	case i < 0 || !n.Is(x.Fields[i].Value):
+	case x.Fields[i].Was == "":
+		x.errs = append(x.errs, x.o.RemoveField(n))
 	default:
-		x.note(x.o.RestoreField(n, x.r.Fields[i].Was))
+		x.errs = append(x.errs, x.o.RestoreField(n, x.Fields[i].Was))
 	}
 }

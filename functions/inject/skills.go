@@ -181,20 +181,17 @@ func (k *mounted) check(o *krm.Object, pod krm.PodTemplate,
 			report(name, fmt.Sprintf("%q is the name of a volume with skills", name.Text()), "rename it")
 		}
 	}
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			name := c.Get("name")
-			if k.init != nil && name.Is(skills.Container) {
-				report(name, fmt.Sprintf("%q is the name of the container that fetches skills",
-					skills.Container),
-					"rename it")
-			}
-			for at := range c.Get("volumeMounts").Items() {
-				where := path.Clean(at.Get("mountPath").Text())
-				if list == "containers" && (where == root || strings.HasPrefix(where, root+"/")) {
-					report(at.Get("mountPath"), fmt.Sprintf("skills are mounted in %s", root),
-						"mount yours elsewhere, or set spec.skills.path of the RenderConfig")
-				}
+	for list, c := range pod.Containers() {
+		name := c.Get("name")
+		if k.init != nil && name.Is(skills.Container) {
+			report(name, fmt.Sprintf("%q is the name of the container that fetches skills",
+				skills.Container), "rename it")
+		}
+		for at := range c.Get("volumeMounts").Items() {
+			where := path.Clean(at.Get("mountPath").Text())
+			if list == "containers" && (where == root || strings.HasPrefix(where, root+"/")) {
+				report(at.Get("mountPath"), fmt.Sprintf("skills are mounted in %s", root),
+					"mount yours elsewhere, or set spec.skills.path of the RenderConfig")
 			}
 		}
 	}
