@@ -41,7 +41,7 @@ func beginTrace(p *contract.Package) contract.Steps {
 		},
 		Use: p.Identity.UseAgentTrace,
 		Judge: func(o *krm.Object, at *api.AgentTrace) []finding.Finding {
-			return p.Identity.Judge(o, nil, at)
+			return p.Identity.Judge(o, nil, at, nil)
 		},
 	}.Steps(p)
 }

@@ -47,13 +47,11 @@ func beginExchange(p *contract.Package) contract.Steps {
 			Name: (*identity.Settings).TokenExchangeName, Append: sidecars.AppendConfigMap,
 			Beside: runtimes.of},
 		Parts: func(te *api.TokenExchange) (*api.Origin, api.TargetRef) {
-			return &te.Origin,
-				te.Spec.TargetRef
+			return &te.Origin, te.Spec.TargetRef
 		},
 		Use: p.Identity.UseTokenExchange,
 		Judge: func(o *krm.Object, te *api.TokenExchange) []finding.Finding {
-			return p.Identity.Judge(o, te,
-				nil)
+			return p.Identity.Judge(o, te, nil, nil)
 		},
 	}.Steps(p)
 	collect, resolve, run := steps.Collect, steps.Resolve, steps.Run
@@ -81,15 +79,16 @@ func agentRuntimes(p *contract.Package) *runtimes {
 	r.steps = contract.Targeted[api.AgentRuntime]{
 		ConfigMap: contract.ConfigMap{Of: "agent-runtime", Sidecars: true},
 		Parts: func(ar *api.AgentRuntime) (*api.Origin, api.TargetRef) {
-			return &ar.Origin,
-				ar.Spec.TargetRef
+			return &ar.Origin, ar.Spec.TargetRef
 		},
 		Elsewhere: true,
 		Use: func(id index.ID, ar *api.AgentRuntime) {
 			p.Identity.UseAgentRuntime(id, ar)
 			r.used[krm.Origin{File: ar.Origin.File, Line: ar.Origin.Line}] = true
 		},
-		Judge: p.Identity.JudgeRuntime,
+		Judge: func(o *krm.Object, ar *api.AgentRuntime) []finding.Finding {
+			return p.Identity.Judge(o, nil, nil, ar)
+		},
 	}.Steps(p)
 	return r
 }

@@ -59,6 +59,9 @@ func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 			items = append(items, item)
 		}
 	}
+	bad := func(value, is, hint string) {
+		c.Error("identity/bad-annotation", field, fmt.Sprintf("%q is %s", text.Shown(value), is), hint)
+	}
 	switch at := x.at(s).(type) {
 	case *bool:
 		switch content {
@@ -67,29 +70,20 @@ func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 		case "enabled", "true":
 			*at = true
 		default:
-			c.Error("identity/bad-annotation", field,
-				fmt.Sprintf("%q is neither enabled nor disabled", text.Shown(content)),
-				"use enabled or disabled")
+			bad(content, "neither enabled nor disabled", "use enabled or disabled")
 		}
 	case *int:
 		if n, err := strconv.Atoi(strings.TrimSpace(content)); err != nil {
-			c.Error("identity/bad-annotation", field,
-				fmt.Sprintf("%q is not a number", text.Shown(content)), "write a number in quotes")
+			bad(content, "not a number", "write a number in quotes")
 		} else {
 			x.put(c, s, field, n)
 		}
 	case *[]int:
 		*at = slices.Clone(*at)
 		for _, item := range items {
-			n, err := strconv.Atoi(item)
-			if err != nil {
-				c.Error("identity/bad-annotation", field,
-					fmt.Sprintf("%q is not a port", text.Shown(item)),
-					"separate port numbers with commas")
-				continue
-			}
-			x.number(c, field, n)
-			if !slices.Contains(*at, n) {
+			if n, err := strconv.Atoi(item); err != nil {
+				bad(item, "not a port", "separate port numbers with commas")
+			} else if x.check(c, field, n); !slices.Contains(*at, n) {
 				*at = append(*at, n)
 			}
 		}

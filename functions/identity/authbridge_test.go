@@ -171,7 +171,8 @@ func TestAuthBridgeIssuer(t *testing.T) {
 
 // TestAuthBridgeName: the names of ConfigMaps fit a label and stay apart.
 func TestAuthBridgeName(t *testing.T) {
-	long, configMap := strings.Repeat("a", 62), sidecars.All().Named(sidecars.AuthBridge).ConfigMap
+	long := strings.Repeat("a", 62)
+	configMap := sidecars.All().Named(sidecars.AuthBridge).ConfigMapName
 	if got := configMap("weather"); got != "authbridge-config-weather" {
 		t.Error(got)
 	}

@@ -76,25 +76,204 @@ func (c *Checker) OneOf(field, value string, allowed ...string) {
 	}
 }
 
-// text takes anything that fits on one line.
-func checkText(c *Checker, field, value string) bool {
-	if value == "" {
-		c.Error("identity/empty", field, "an empty value",
-			"set a value, or leave the field out for the default")
-		return false
-	}
-	if i := strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
-		c.Error("identity/control-character", field,
-			"the value holds a line break or another control character",
-			"write it on one line")
-		return false
-	}
-	return true
+// check reports what is wrong with a value, and whether nothing is.
+type check func(c *Checker, field, value string) (right bool)
+
+// fault is something that a value must not be. In the message, %q and %s are the value, and
+// %d is the directory of a socket.
+type fault struct {
+	rule          string
+	is            func(value string) bool
+	message, hint string
 }
 
-func checkURL(c *Checker, field, value string) {
+// forbid returns a check that reports the first of its faults.
+func forbid(faults ...fault) check {
+	return func(c *Checker, field, value string) bool {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.is(value) })
+		if i < 0 {
+			return true
+		}
+		shown := text.Shown(value)
+		message := strings.NewReplacer("%q", strconv.Quote(shown), "%s", shown, "%d",
+			path.Dir(socketPath(value))).Replace(faults[i].message)
+		c.Error("identity/"+faults[i].rule, field, message, faults[i].hint)
+		return false
+	}
+}
+
+// checkText takes anything that fits on one line.
+var checkText = forbid(
+	fault{"empty", func(v string) bool { return v == "" }, "an empty value",
+		"set a value, or leave the field out for the default"},
+	fault{"control-character", func(v string) bool {
+		return strings.IndexFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0
+	}, "the value holds a line break or another control character", "write it on one line"})
+
+// line forbids the faults of a text that fits on one line.
+func line(faults ...fault) check {
+	more := forbid(faults...)
+	return func(c *Checker, field, value string) bool {
+		return checkText(c, field, value) && more(c, field, value)
+	}
+}
+
+// has reports texts with one of the characters, and beyond texts with others.
+func has(characters string) func(string) bool {
+	return func(v string) bool { return strings.ContainsAny(v, characters) }
+}
+
+func beyond(characters string) func(string) bool {
+	return func(v string) bool { return strings.Trim(v, characters) != "" }
+}
+
+// number returns a condition of a whole number.
+func number(is func(n int) bool) func(string) bool {
+	return func(v string) bool {
+		n, err := strconv.Atoi(v)
+		return err != nil || is(n)
+	}
+}
+
+// not reverses a condition.
+func not(is func(string) bool) func(string) bool {
+	return func(v string) bool { return !is(v) }
+}
+
+const (
+	lowerCase = "abcdefghijklmnopqrstuvwxyz0123456789"
+	proxyUser = "use an ID that only the proxies have, such as 1337"
+)
+
+// checks are those that the settings name.
+var checks = map[string]check{
+	"": checkText, "url": checkURL, "scope": checkScope,
+
+	"image": line(fault{"bad-image", not(IsImage), "%q is not an image",
+		"write it as registry/name:tag or registry/name@sha256:…"}),
+	"path": line(fault{"bad-path", func(v string) bool { return v[0] != '/' },
+		"%q is not a path", "begin with /"}),
+	"port": forbid(fault{"bad-port", not(validPort), "%s is not a port", "use 1 to 65535"}),
+	"quantity": forbid(fault{"bad-quantity", func(v string) bool {
+		_, err := quantity.Parse(v)
+		return v != "" && err != nil
+	}, "%q is not a quantity", "write it as 100m or 64Mi"}),
+	"rate": forbid(fault{"sampling-rate", func(v string) bool {
+		f, err := strconv.ParseFloat(v, 64)
+		return err != nil || !(f >= 0 && f <= 1)
+	}, "%s is not a share of traces", "use a number from 0 to 1"}),
+	"realm": line(fault{"bad-realm", has("/?#%\\ "), "%q is not a realm's name",
+		"write the name only, without the URL"}),
+	"noProxy": line(fault{"bad-host", has(` ,"\$`), "%q is not a host of NO_PROXY",
+		"write a host, a domain such as .example.com, or a range of addresses"}),
+	"secretName": forbid(
+		fault{"secret-missing", func(v string) bool { return v == "" },
+			"client-registration needs the Keycloak administrator's credentials",
+			"name a Secret with the keys KEYCLOAK_ADMIN_USERNAME and KEYCLOAK_ADMIN_PASSWORD"},
+		fault{"bad-secret-name", not(ValidName), "this is not the name of a Secret",
+			"use lower-case letters, digits, dashes and dots"}), // it may be what is in one
+	"uid": forbid(
+		fault{"bad-uid", number(func(n int) bool { return n == 0 }),
+			"the proxies must not run as root, and root's traffic must not bypass them", proxyUser},
+		fault{"bad-uid", number(func(n int) bool { return n == HelperUID }),
+			"1000 is the user of spiffe-helper and client-registration, and of many " +
+				"applications, whose traffic would bypass the proxies", proxyUser},
+		fault{"bad-uid", number(func(n int) bool { return n < 0 || n > 1<<31-1 }),
+			"%s is not a user ID", proxyUser}),
+
+	// SPIFFE ID, section 2.1.
+	"trustDomain": line(
+		fault{"bad-trust-domain", beyond(lowerCase + ".-_"), "%q is not a SPIFFE trust domain",
+			"use lower-case letters, digits, dots, dashes and underscores, without spiffe://"},
+		fault{"bad-trust-domain", func(v string) bool { return len(v) > 255 },
+			"the trust domain has more than 255 characters", ""}),
+	"socket": line(
+		fault{"bad-socket", func(v string) bool {
+			p := socketPath(v)
+			return !path.IsAbs(p) || p != path.Clean(p) || strings.Contains(p, ":")
+		}, "%q is not the absolute path of a socket", "write it as " +
+			"/run/spire/agent-sockets/agent.sock or unix:///run/spire/agent-sockets/agent.sock"},
+		fault{"bad-socket", func(v string) bool {
+			return slices.Contains([]string{"/", "/etc", "/run", "/tmp", "/shared", "/opt", "/dev",
+				"/proc", "/sys"}, path.Dir(socketPath(v)))
+		}, "the socket's directory %d would hide a directory of the container",
+			"put the socket into a directory of its own"}),
+	"roleARN": forbid(fault{"bad-role-arn", func(v string) bool {
+		parts := strings.Split(v, ":")
+		return len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" ||
+			!strings.HasPrefix(parts[5], "role/") || strings.ContainsAny(v, " \n\r\t")
+	}, "%q is not the ARN of an IAM role", "write it as arn:aws:iam::123456789012:role/name"}),
+	"gcpProvider": forbid(fault{"bad-provider-name", func(v string) bool {
+		name := providerName(v)
+		parts := strings.Split(name, "/")
+		return len(parts) != 8 || parts[0] != "projects" || parts[2] != "locations" ||
+			parts[4] != "workloadIdentityPools" || parts[6] != "providers" ||
+			slices.Contains(parts, "") || strings.ContainsAny(name, " \n\r\t\"")
+	}, "%q is not a workload identity provider", "write it as " +
+		"projects/123/locations/global/workloadIdentityPools/pool/providers/provider"}),
+	"clientName": line(fault{"bad-client-name", func(v string) bool {
+		return slices.ContainsFunc(strings.Split(v, "{{")[1:], func(after string) bool {
+			inner, _, closed := strings.Cut(after, "}}")
+			name, dotted := strings.CutPrefix(strings.TrimSpace(inner), ".")
+			return !closed || !dotted || !slices.Contains(clientNameVariables, name)
+		})
+	}, "%q holds an unknown placeholder",
+		"use {{." + strings.Join(clientNameVariables, "}}, {{.") + "}}"}),
+
+	"bypassPath": func(c *Checker, field, value string) bool {
+		if !pathPattern(c, field, value) {
+			return false
+		}
+		if strings.Contains(value, "**") {
+			c.Warning("identity/bad-path", field,
+				fmt.Sprintf("** in %q is the same as *, which does not match a slash",
+					text.Shown(value)),
+				"write a pattern for each level, such as /static/* and /static/*/*")
+		}
+		return true
+	},
+}
+
+// Checks of what lists and the RenderConfig have.
+var (
+	pathPattern = line(fault{"bad-path", func(v string) bool {
+		_, err := path.Match(v, "/")
+		return err != nil || v[0] != '/' || strings.Contains(v, ",")
+	}, "%q is not a path pattern", "begin with /, use * for anything but /, and no commas"})
+	checkPrefix = forbid(fault{"bad-prefix", not(ValidName), "%q is not a label prefix",
+		"write it as kagenti.io"})
+	// RFC 6749, section 3.3.
+	checkScope = forbid(fault{"bad-scope", func(v string) bool {
+		return v == "" || strings.IndexFunc(v,
+			func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0
+	}, "%q is not an OAuth scope",
+		"use printable ASCII without spaces, quotes and backslashes, one scope per item"})
+	checkHost = line(
+		fault{"bad-host", has("/ @"), "%q is not a host",
+			"write the host only, without scheme and path"},
+		fault{"bad-host", func(v string) bool { return strings.Count(v, ":") == 1 },
+			"%q holds a port, and hosts are matched without ports", "leave the port out"},
+		fault{"bad-host", func(v string) bool {
+			return strings.Count(v, "{") != strings.Count(v, "}") ||
+				strings.Count(v, "[") != strings.Count(v, "]") || strings.HasSuffix(v, `\`)
+		}, "%q is not a complete pattern", "close each brace and bracket"})
+	// checkPortable refuses what OpenTelemetry's loaders would read differently.
+	checkPortable = forbid(fault{"dollar", not(scalar.Portable),
+		"the value holds a dollar sign or a brace that OpenTelemetry's loaders interpret " +
+			"differently",
+		"leave out $$, ${ without a variable's name, and { that is not closed"})
+	checkHostPort = forbid(fault{"bad-endpoint", func(v string) bool {
+		// What is true of the host and port of a URL is true of them alone.
+		u, err := url.Parse("http://" + v)
+		return err != nil || u.Host != v || u.Hostname() == "" || !validPort(u.Port()) ||
+			strings.Contains(v, " ")
+	}, "the endpoint is neither host:port nor a URL",
+		"write it as collector.namespace:4317 or http://collector.namespace:4318"})
+)
+
+func checkURL(c *Checker, field, value string) bool {
 	if !checkText(c, field, value) {
-		return
+		return false
 	}
 	u, err := url.Parse(value)
 	switch {
@@ -107,7 +286,10 @@ func checkURL(c *Checker, field, value string) {
 			"keep credentials in a Secret; see adminCredentialsSecret")
 	case u.Port() != "" && !validPort(u.Port()):
 		c.Error("identity/bad-port", field, u.Port()+" is not a port", "use 1 to 65535")
+	default:
+		return true
 	}
+	return false
 }
 
 // remedy says how to correct a value: by a hint, unless it has a variable that is replaced
@@ -120,129 +302,26 @@ func remedy(value, hint string) string {
 	return hint
 }
 
-// endpoint takes host:port or a URL.
+// checkEndpoint takes host:port or a URL.
 func checkEndpoint(c *Checker, field, value string) {
 	if strings.Contains(value, "://") {
 		checkURL(c, field, value)
-	} else if checkText(c, field, value) {
-		// What is true of the host and port of a URL is true of them alone.
-		u, err := url.Parse("http://" + value)
-		if err != nil || u.Host != value || u.Hostname() == "" || !validPort(u.Port()) ||
-			strings.Contains(value, " ") {
-			c.Error("identity/bad-endpoint", field, "the endpoint is neither host:port nor a URL",
-				"write it as collector.namespace:4317 or http://collector.namespace:4318")
-			return
-		}
+	} else if checkText(c, field, value) && !checkHostPort(c, field, value) {
+		return
 	}
 	checkPortable(c, field, value)
 }
 
-// portable refuses what OpenTelemetry's loaders would read differently.
-func checkPortable(c *Checker, field, value string) {
-	if !scalar.Portable(value) {
-		c.Error("identity/dollar", field,
-			"the value holds a dollar sign or a brace that OpenTelemetry's loaders interpret "+
-				"differently",
-			"leave out $$, ${ without a variable's name, and { that is not closed")
-	}
-}
+// socketPath is the path of a socket without the scheme that may be before it.
+func socketPath(value string) string { return strings.TrimPrefix(value, "unix://") }
+
+// clientNameVariables are the placeholders of a client name.
+var clientNameVariables = []string{"PodName", "PodNamespace", "PodIP", "NodeName",
+	"ServiceAccount", "WorkloadName", "WorkloadKind"}
 
 func validPort(s string) bool {
 	n, err := strconv.Atoi(s)
 	return err == nil && n >= 1 && n <= 65535
-}
-
-func checkPort(c *Checker, field string, n int) {
-	if n < 1 || n > 65535 {
-		c.Error("identity/bad-port", field, fmt.Sprintf("%d is not a port", n), "use 1 to 65535")
-	}
-}
-
-func checkUID(c *Checker, field string, n int) {
-	switch {
-	case n == 0:
-		c.Error("identity/bad-uid", field,
-			"the proxies must not run as root, and root's traffic must not bypass them",
-			"use an ID that only the proxies have, such as 1337")
-	case n == HelperUID:
-		c.Error("identity/bad-uid", field,
-			"1000 is the user of spiffe-helper and client-registration, "+
-				"and of many applications, whose traffic would bypass the proxies",
-			"use an ID that only the proxies have, such as 1337")
-	case n < 0 || n > 1<<31-1:
-		c.Error("identity/bad-uid", field, fmt.Sprintf("%d is not a user ID", n),
-			"use an ID that only the proxies have, such as 1337")
-	}
-}
-
-func checkTrustDomain(c *Checker, field, value string) {
-	if !checkText(c, field, value) {
-		return
-	}
-	// SPIFFE ID, section 2.1.
-	for _, r := range value {
-		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_' {
-			c.Error("identity/bad-trust-domain", field,
-				fmt.Sprintf("%q is not a SPIFFE trust domain", text.Shown(value)),
-				"use lower-case letters, digits, dots, dashes and underscores, without spiffe://")
-			return
-		}
-	}
-	if len(value) > 255 {
-		c.Error("identity/bad-trust-domain", field, "the trust domain has more than 255 characters", "")
-	}
-}
-
-func checkSocket(c *Checker, field, value string) {
-	if !checkText(c, field, value) {
-		return
-	}
-	p := strings.TrimPrefix(value, "unix://")
-	dir := path.Dir(p)
-	switch {
-	case !path.IsAbs(p), p != path.Clean(p), strings.Contains(p, ":"):
-		c.Error("identity/bad-socket", field,
-			fmt.Sprintf("%q is not the absolute path of a socket", text.Shown(value)),
-			"write it as /run/spire/agent-sockets/agent.sock or "+
-				"unix:///run/spire/agent-sockets/agent.sock")
-	case dir == "/", dir == "/etc", dir == "/run", dir == "/tmp", dir == "/shared", dir == "/opt",
-		dir == "/dev", dir == "/proc", dir == "/sys":
-		c.Error("identity/bad-socket", field,
-			"the socket's directory "+dir+" would hide a directory of "+
-				"the container",
-			"put the socket into a directory of its own")
-	}
-}
-
-func checkRealm(c *Checker, field, value string) {
-	if checkText(c, field, value) && strings.ContainsAny(value, "/?#%\\ ") {
-		c.Error("identity/bad-realm", field,
-			fmt.Sprintf("%q is not a realm's name", text.Shown(value)),
-			"write the name only, without the URL")
-	}
-}
-
-func checkSecretName(c *Checker, field, value string) {
-	if value == "" {
-		c.Error("identity/secret-missing", field,
-			"client-registration needs the Keycloak administrator's credentials",
-			"name a Secret with the keys KEYCLOAK_ADMIN_USERNAME and KEYCLOAK_ADMIN_PASSWORD")
-		return
-	}
-	if !ValidName(value) {
-		// and perhaps what is in one
-		c.Error("identity/bad-secret-name", field, "this is not the name of a Secret",
-			"use lower-case letters, digits, dashes and dots")
-	}
-}
-
-func checkPrefix(c *Checker, field, value string) bool {
-	if !ValidName(value) {
-		c.Error("identity/bad-prefix", field,
-			fmt.Sprintf("%q is not a label prefix", text.Shown(value)), "write it as kagenti.io")
-		return false
-	}
-	return true
 }
 
 // ValidName reports whether s is a DNS-1123 subdomain, as the names of objects are.
@@ -251,157 +330,17 @@ func ValidName(s string) bool {
 		return false
 	}
 	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.Trim(label, lowerCase+"-") != "" {
 			return false
-		}
-		for _, r := range label {
-			if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
-				return false
-			}
 		}
 	}
 	return true
 }
 
-func checkClientName(c *Checker, field, value string) {
-	if !checkText(c, field, value) {
-		return
-	}
-	for rest := value; ; {
-		_, after, found := strings.Cut(rest, "{{")
-		if !found {
-			return
-		}
-		inner, tail, closed := strings.Cut(after, "}}")
-		name := strings.TrimSpace(inner)
-		if !closed || !slices.Contains(ClientNameVariables(), strings.TrimPrefix(name, ".")) ||
-			!strings.HasPrefix(name, ".") {
-			c.Error("identity/bad-client-name", field,
-				fmt.Sprintf("%q holds an unknown placeholder", text.Shown(value)),
-				"use {{."+strings.Join(ClientNameVariables(), "}}, {{.")+"}}")
-			return
-		}
-		rest = tail
-	}
-}
-
-// ClientNameVariables are the placeholders of a client name.
-func ClientNameVariables() []string {
-	return []string{"PodName", "PodNamespace", "PodIP", "NodeName", "ServiceAccount",
-		"WorkloadName", "WorkloadKind"}
-}
-
-func checkRoleARN(c *Checker, field, value string) {
-	parts := strings.Split(value, ":")
-	if len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" ||
-		!strings.HasPrefix(parts[5], "role/") ||
-		strings.ContainsAny(value, " \n\r\t") {
-		c.Error("identity/bad-role-arn", field,
-			fmt.Sprintf("%q is not the ARN of an IAM role", text.Shown(value)),
-			"write it as arn:aws:iam::123456789012:role/name")
-	}
-}
-
-func checkGCPProvider(c *Checker, field, value string) {
-	name := strings.TrimPrefix(strings.TrimPrefix(value, "https:"), googleIAM)
-	parts := strings.Split(name, "/")
-	if len(parts) != 8 || parts[0] != "projects" || parts[2] != "locations" ||
-		parts[4] != "workloadIdentityPools" || parts[6] != "providers" ||
-		slices.Contains(parts, "") ||
-		strings.ContainsAny(name, " \n\r\t\"") {
-		c.Error("identity/bad-provider-name", field,
-			fmt.Sprintf("%q is not a workload identity provider", text.Shown(value)),
-			"write it as "+
-				"projects/123/locations/global/workloadIdentityPools/pool/providers/provider")
-	}
-}
-
-func checkScope(c *Checker, field, scope string) {
-	// RFC 6749, section 3.3.
-	if scope == "" ||
-		strings.IndexFunc(scope,
-			func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) >= 0 {
-		c.Error("identity/bad-scope", field,
-			fmt.Sprintf("%q is not an OAuth scope", text.Shown(scope)),
-			"use printable ASCII without spaces, quotes and backslashes, one scope per item")
-	}
-}
-
-func checkBypassPath(c *Checker, field, p string) {
-	if !checkText(c, field, p) {
-		return
-	}
-	if _, err := path.Match(p, "/"); err != nil || p[0] != '/' || strings.Contains(p, ",") {
-		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path pattern", text.Shown(p)),
-			"begin with /, use * for anything but /, and no commas")
-	} else if strings.Contains(p, "**") {
-		c.Warning("identity/bad-path", field,
-			fmt.Sprintf("** in %q is the same as *, which does not "+
-				"match a slash", text.Shown(p)),
-			"write a pattern for each level, such as /static/* and /static/*/*")
-	}
-}
-
-func checkPath(c *Checker, field, p string) {
-	if checkText(c, field, p) && p[0] != '/' {
-		c.Error("identity/bad-path", field, fmt.Sprintf("%q is not a path", text.Shown(p)),
-			"begin with /")
-	}
-}
-
-func checkHost(c *Checker, field, host string) {
-	if !checkText(c, field, host) {
-		return
-	}
-	colons := strings.Count(host, ":")
-	switch {
-	case strings.Contains(host, "/") || strings.ContainsAny(host, " @"):
-		c.Error("identity/bad-host", field, fmt.Sprintf("%q is not a host", text.Shown(host)),
-			"write the host only, without scheme and path")
-	case colons == 1:
-		c.Error("identity/bad-host", field,
-			fmt.Sprintf("%q holds a port, and hosts are matched without ports", text.Shown(host)),
-			"leave the port out")
-	case strings.Count(host, "{") != strings.Count(host, "}") ||
-		strings.Count(host, "[") != strings.Count(host, "]") || strings.HasSuffix(host, `\`):
-		c.Error("identity/bad-host", field,
-			fmt.Sprintf("%q is not a complete pattern", text.Shown(host)),
-			"close each brace and bracket")
-	}
-}
-
-func checkNoProxy(c *Checker, field, host string) {
-	if checkText(c, field, host) && strings.ContainsAny(host, ` ,"\$`) {
-		c.Error("identity/bad-host", field,
-			fmt.Sprintf("%q is not a host of NO_PROXY", text.Shown(host)),
-			"write a host, a domain such as .example.com, or a range of addresses")
-	}
-}
-
-func checkRate(c *Checker, field, value string) {
-	if f, err := strconv.ParseFloat(value, 64); err != nil || !(f >= 0 && f <= 1) {
-		c.Error("identity/sampling-rate", field, text.Shown(value)+" is not a share of traces",
-			"use a number from 0 to 1")
-	}
-}
-
-func checkImage(c *Checker, field, value string) {
-	if checkText(c, field, value) && !IsImage(value) {
-		c.Error("identity/bad-image", field, fmt.Sprintf("%q is not an image", text.Shown(value)),
-			"write it as registry/name:tag or registry/name@sha256:…")
-	}
-}
-
 // IsImage reports whether a text may be the reference of an image. It leaves the
 // finer points to the registries.
 func IsImage(text string) bool { return text != "" && !strings.ContainsAny(text, " \t\n\"'\\") }
-
-func checkQuantity(c *Checker, field, value string) {
-	if _, err := quantity.Parse(value); value != "" && err != nil {
-		c.Error("identity/bad-quantity", field,
-			fmt.Sprintf("%q is not a quantity", text.Shown(value)), "write it as 100m or 64Mi")
-	}
-}
 
 // resources finds components that request more than their limit, of those that
 // differ from than; nil is all of them.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -69,9 +70,8 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 		profile.Rules.Given(c, s, set)
 	}
 	imply(set)
-	rows := profile.all.table
-	for i := range rows {
-		x := &rows[i]
+	for i := range profile.all.table {
+		x := &profile.all.table[i]
 		fields := [...]string{x.also.alias, x.path}
 		if c.By == ByAgentRuntime {
 			fields = [...]string{"", x.also.runtime}
@@ -140,19 +140,13 @@ func (x *setting) put(c *Checker, s *Settings, field string, value any) {
 		x.list.merge(c, s, field, value)
 		return
 	}
-	switch v := value.(type) {
-	case int:
-		x.number(c, field, v)
-	case []int:
-		for i, n := range v {
-			x.number(c, indexed(field, i), n)
+	v := reflect.ValueOf(value)
+	if v.Kind() == reflect.Slice {
+		for i := range v.Len() {
+			x.check(c, indexed(field, i), v.Index(i).Interface())
 		}
-	case string:
-		x.check(c, field, v)
-	case []string:
-		for i, text := range v {
-			x.check(c, indexed(field, i), text)
-		}
+	} else {
+		x.check(c, field, value)
 	}
 	x.assign(s, value)
 	if x.derived != nil {
@@ -163,31 +157,16 @@ func (x *setting) put(c *Checker, s *Settings, field string, value any) {
 	}
 }
 
-func (x *setting) check(c *Checker, field, text string) {
-	switch {
-	case x.oneOf != nil:
-		c.OneOf(field, text, x.oneOf...)
-	case x.text != nil:
-		x.text(c, field, text)
-	default:
-		checkText(c, field, text)
-	}
+func (x *setting) assign(s *Settings, value any) {
+	reflect.ValueOf(x.at(s)).Elem().Set(reflect.ValueOf(value))
 }
 
-func (x *setting) assign(s *Settings, value any) {
-	switch at := x.at(s).(type) {
-	case *bool:
-		*at = value.(bool)
-	case *int:
-		*at = value.(int)
-	case *string:
-		*at = value.(string)
-	case *[]int:
-		*at = value.([]int)
-	case *[]string:
-		*at = value.([]string)
-	case *[]Exporter:
-		*at = value.([]Exporter)
+// check checks a value, or an item of a list.
+func (x *setting) check(c *Checker, field string, value any) {
+	if text := fmt.Sprint(value); x.oneOf != nil {
+		c.OneOf(field, text, x.oneOf...)
+	} else {
+		x.is(c, field, text)
 	}
 }
 

@@ -14,64 +14,8 @@ import (
 // MaxName is how many characters a rendered object's name has at most, so that it fits a label.
 const MaxName = 63
 
-const (
-	tokenExchangeSuffix = "-token-exchange"
-	traceSuffix         = "-trace"
-
-	// longestAffix is more than any name adds to that of its workload.
-	longestAffix = 20
-)
-
-// TokenExchangeName is the ConfigMap that holds the sidecars' files.
-func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s.Subject.Name) }
-
-// TraceName is the ConfigMap that holds the application's tracing settings.
-func (s *Settings) TraceName() string { return ShortName(s.Subject.Name, traceSuffix) }
-
-// ShortName returns name+suffix if that has at most 63 characters. Otherwise it cuts the name and
-// inserts a hash of it before the suffix, so that two long names with a common beginning stay
-// apart. Equal arguments yield equal names.
-func ShortName(name, suffix string) string {
-	return string(AppendShortName(nil, name, suffix))
-}
-
-// AppendShortName appends ShortName(name, suffix).
-func AppendShortName(dst []byte, name, suffix string) []byte {
-	if !Shortened(name, suffix) {
-		return append(append(dst, name...), suffix...)
-	}
-	sum := sha256.Sum256([]byte(name))
-	keep := max(0, MaxName-len(suffix)-1-10)
-	dst = append(dst, strings.TrimRight(name[:keep], "-.")...)
-	dst = append(dst, '-')
-	dst = hex.AppendEncode(dst, sum[:5])
-	return append(dst, suffix...)
-}
-
-// shortened are the names of the workload's ConfigMaps that had to be cut, with what they
-// would be.
-func (s *Settings) shortened() (names [][2]string) {
-	if len(s.Subject.Name) < MaxName-longestAffix {
-		return nil
-	}
-	whole := s.Subject.Name + tokenExchangeSuffix
-	if s.Profile.ConfigMap != nil {
-		whole = strings.TrimSuffix(s.Profile.ConfigMap("x"), "x") + s.Subject.Name
-	}
-	if len(whole) > MaxName && !s.TraceOnly {
-		names = append(names, [2]string{s.TokenExchangeName(), whole})
-	}
-	if s.Trace.Enabled && Shortened(s.Subject.Name, traceSuffix) {
-		names = append(names, [2]string{s.TraceName(), s.Subject.Name + traceSuffix})
-	}
-	return names
-}
-
-// Shortened reports whether ShortName has to cut.
-func Shortened(name, suffix string) bool { return len(name)+len(suffix) > MaxName }
-
-// ManagedBy is the label of generated objects, with the value "armature".
-const ManagedBy = "app.kubernetes.io/managed-by"
+// longestAffix is more than any name adds to that of its workload.
+const longestAffix = 20
 
 // Object is one that is generated for a workload.
 type Object int
@@ -83,36 +27,100 @@ const (
 	OwnServiceAccount
 )
 
-// suffixes are what the objects' names add to the workload's.
-var suffixes = [...]string{tokenExchangeSuffix, traceSuffix, ""}
+// affixes are what the name of an object adds to the workload's.
+func (p *Profile) affixes(of Object) (prefix, suffix string) {
+	switch {
+	case of == TraceConfigMap:
+		return "", "-trace"
+	case of == OwnServiceAccount:
+		return "", ""
+	case p.ConfigMapPrefix != "":
+		return p.ConfigMapPrefix, ""
+	}
+	return "", "-token-exchange"
+}
 
-// AppendName appends the name of an object as a YAML scalar.
-func (s *Settings) AppendName(dst []byte, of Object) []byte {
-	if of == TokenExchangeConfigMap && s.Profile.ConfigMap != nil {
-		return scalar.AppendPlain(dst, s.Profile.ConfigMap(s.Subject.Name))
+func (p *Profile) name(of Object, workload string) string {
+	prefix, suffix := p.affixes(of)
+	return shorten(prefix, workload, suffix)
+}
+
+// ConfigMapName is the ConfigMap that holds the files of a workload's sidecars.
+func (p *Profile) ConfigMapName(workload string) string {
+	return p.name(TokenExchangeConfigMap, workload)
+}
+
+// TokenExchangeName is the ConfigMap that holds the sidecars' files.
+func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s.Subject.Name) }
+
+// TraceName is the ConfigMap that holds the application's tracing settings.
+func (s *Settings) TraceName() string { return s.Profile.name(TraceConfigMap, s.Subject.Name) }
+
+// Scalar is the name of an object as a YAML scalar.
+func (s *Settings) Scalar(of Object) string {
+	prefix, suffix := s.Profile.affixes(of)
+	name := shorten(prefix, s.Subject.Name, suffix)
+	if scalar.Plain(prefix + s.Subject.Name) {
+		return name
 	}
-	suffix := suffixes[of]
-	if scalar.Plain(s.Subject.Name) {
-		return AppendShortName(dst, s.Subject.Name, suffix)
+	return string(scalar.AppendYAML(nil, name))
+}
+
+// ShortName returns name+suffix if that has at most 63 characters. Otherwise it cuts the name and
+// inserts a hash of it before the suffix, so that two long names with a common beginning stay
+// apart. Equal arguments yield equal names.
+func ShortName(name, suffix string) string { return shorten("", name, suffix) }
+
+func shorten(prefix, name, suffix string) string {
+	if !Shortened(name, prefix+suffix) {
+		return prefix + name + suffix
 	}
-	return scalar.AppendYAML(dst, ShortName(s.Subject.Name, suffix))
+	sum := sha256.Sum256([]byte(name))
+	kept := strings.TrimRight(name[:max(0, MaxName-len(prefix+suffix)-11)], "-.")
+	return prefix + kept + "-" + hex.EncodeToString(sum[:5]) + suffix
+}
+
+// Shortened reports whether ShortName has to cut.
+func Shortened(name, suffix string) bool { return len(name)+len(suffix) > MaxName }
+
+// shortened are the names of the workload's ConfigMaps that had to be cut, with what they
+// would be.
+func (s *Settings) shortened() (names [][2]string) {
+	if len(s.Subject.Name) < MaxName-longestAffix {
+		return nil
+	}
+	for of, written := range [...]bool{!s.TraceOnly, s.Trace.Enabled} {
+		prefix, suffix := s.Profile.affixes(Object(of))
+		if written && Shortened(s.Subject.Name, prefix+suffix) {
+			names = append(names, [2]string{shorten(prefix, s.Subject.Name, suffix),
+				prefix + s.Subject.Name + suffix})
+		}
+	}
+	return names
+}
+
+// ManagedBy is the label of generated objects, with the value "armature".
+const ManagedBy = "app.kubernetes.io/managed-by"
+
+// AppendMetadata appends the metadata of an object generated for another one. name and of are
+// YAML scalars; of is the kind and the name of the other one, and has a slash between them.
+func AppendMetadata(dst []byte, name, namespace, of string) []byte {
+	dst = append(append(dst, "metadata:\n  name: "...), name...)
+	if namespace != "" {
+		dst = scalar.AppendPlain(append(dst, "\n  namespace: "...), namespace)
+	}
+	dst = append(dst,
+		"\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
+	return append(append(dst, of...), '\n')
 }
 
 // AppendMetadata appends the metadata of an object generated for the workload.
 func (s *Settings) AppendMetadata(dst []byte, of Object) []byte {
-	dst = append(dst, "metadata:\n  name: "...)
-	dst = s.AppendName(dst, of)
-	if s.Subject.Namespace != "" {
-		dst = append(dst, "\n  namespace: "...)
-		dst = scalar.AppendPlain(dst, s.Subject.Namespace)
+	workload := s.Subject.Kind + "/" + s.Subject.Name
+	if !scalar.Plain(s.Subject.Kind) || !scalar.Plain(s.Subject.Name) {
+		workload = string(scalar.AppendYAML(nil, workload))
 	}
-	dst = append(dst,
-		"\n  labels:\n    "+ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+": "...)
-	if scalar.Plain(s.Subject.Kind) && scalar.Plain(s.Subject.Name) {
-		dst = append(append(append(dst, s.Subject.Kind...), '/'), s.Subject.Name...)
-		return append(dst, '\n')
-	}
-	return append(scalar.AppendYAML(dst, s.Subject.Kind+"/"+s.Subject.Name), '\n')
+	return AppendMetadata(dst, s.Scalar(of), s.Subject.Namespace, workload)
 }
 
 // unsubstituted keeps Flux's postBuild from replacing ${NAME} in an object.

@@ -31,56 +31,43 @@ type OptIn struct {
 func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 	asked bool) (OptIn, []finding.Finding) {
 	var findings []finding.Finding
+	report := func(rule string, at krm.Node, message, hint string) {
+		findings = append(findings, o.Finding(finding.Error, "inject/"+rule, at, message, hint))
+	}
+	both := pod.Metadata(o, "labels")
 	read := func(names ...string) (value string) {
+		const hint = "correct the value or remove the label"
 		var first krm.Node
-		for _, labels := range []krm.Node{o.Get("metadata", "labels"),
-			pod.Template.Get("metadata", "labels")} {
+		for _, labels := range both {
 			for _, name := range names {
 				n := labels.Get(name)
-				if !n.Exists() {
-					continue
-				}
 				text := "disabled"
 				if n.Is("enabled") {
 					text = "enabled"
 				}
 				switch {
+				case !n.Exists():
 				case !n.IsScalar():
-					findings = append(findings, o.Finding(finding.Error, "inject/label-value", n,
-						fmt.Sprintf(
-							"the label %s takes enabled or disabled, and no collection or null",
-							name),
-						"correct the value or remove the label"))
+					report("label-value", n, fmt.Sprintf("the label %s takes enabled or disabled, "+
+						"and no collection or null", name), hint)
 				case !n.Is(text):
-					text = n.Text()
-					findings = append(findings, o.Finding(finding.Error, "inject/label-value", n,
-						fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, text),
-						"correct the value or remove the label"))
+					report("label-value", n, fmt.Sprintf(
+						"the label %s takes enabled or disabled, not %q", name, n.Text()), hint)
 				case value != "" && value != text:
-					findings = append(findings, o.Finding(finding.Error, "inject/label-conflict", n,
-						fmt.Sprintf("is %s, but line %d has %s", text, first.Line(), value),
-						"keep one of the two labels"))
+					report("label-conflict", n, fmt.Sprintf("is %s, but line %d has %s", text,
+						first.Line(), value), "keep one of the two labels")
 				default:
 					value, first = text, n
 				}
 			}
-			if pod.Path == "" {
-				break // a Pod is its own template
-			}
 		}
 		return value
 	}
-	for _, labels := range []krm.Node{o.Get("metadata", "labels"),
-		pod.Template.Get("metadata", "labels")} {
+	for _, labels := range both {
 		if !labels.IsMap() && !labels.IsNull() && o.Contains(prefix+"/inject") {
-			findings = append(findings, o.Finding(finding.Error, "inject/labels-type", labels,
-				"the labels are not a mapping, so nothing reads them",
-				fmt.Sprintf(
-					"write them as %s/inject: enabled, without a dash or quotes around the whole",
-					prefix)))
-			if pod.Path == "" {
-				break // a Pod is its own template
-			}
+			report("labels-type", labels, "the labels are not a mapping, so nothing reads them",
+				fmt.Sprintf("write them as %s/inject: enabled, without a dash or quotes around "+
+					"the whole", prefix))
 		}
 	}
 	inject := read(prefix + "/inject")
@@ -103,28 +90,24 @@ func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 // "disabled" or "false" (001), or the published kagenti-enabled "false".
 func NamespaceOptsOut(ns *krm.Object,
 	prefix string) (out bool, at krm.Node, findings []finding.Finding) {
-	labels := ns.Get("metadata", "labels")
 	var label krm.Node
+	report := func(rule string, n krm.Node, message, hint string) {
+		findings = append(findings, ns.Finding(finding.Error, "inject/"+rule, n, message, hint))
+	}
 	for _, name := range []string{prefix + "/injection", "kagenti-enabled"} {
-		n := labels.Get(name)
+		n := ns.Get("metadata", "labels", name)
+		off := n.Is("disabled") || n.Is("false")
 		if !n.Exists() {
 			continue
 		}
-		var off bool
-		switch n.Text() {
-		case "disabled", "false":
-			off = true
-		case "enabled", "true":
-		default:
-			findings = append(findings, ns.Finding(finding.Error, "inject/label-value", n,
-				fmt.Sprintf("the label %s takes enabled or disabled, not %q", name, n.Text()),
-				"correct the value or remove the label"))
+		if !off && !n.Is("enabled") && !n.Is("true") {
+			report("label-value", n, fmt.Sprintf("the label %s takes enabled or disabled, not %q",
+				name, n.Text()), "correct the value or remove the label")
 			continue
 		}
 		if label.Exists() && off != out {
-			findings = append(findings, ns.Finding(finding.Error, "inject/label-conflict", n,
-				fmt.Sprintf("contradicts %s in line %d", label.Key(), label.Line()),
-				"keep one of the two labels"))
+			report("label-conflict", n, fmt.Sprintf("contradicts %s in line %d", label.Key(),
+				label.Line()), "keep one of the two labels")
 		}
 		out, label = off, n
 	}

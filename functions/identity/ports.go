@@ -131,14 +131,12 @@ func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []fin
 	var few [8]int // most pods have no more ports
 	var fewNodes [8]krm.Node
 	declared, nodes := few[:0], fewNodes[:0]
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			for at, port := range tcpPorts(c) {
-				if port > 0 {
-					declared, nodes = append(declared, port), append(nodes, at)
-				} else if f, unreadable := unreadablePort(o, at, s); unreadable {
-					findings = append(findings, f)
-				}
+	for _, c := range pod.Containers() {
+		for at, port := range tcpPorts(c) {
+			if port > 0 {
+				declared, nodes = append(declared, port), append(nodes, at)
+			} else if f, unreadable := unreadablePort(o, at, s); unreadable {
+				findings = append(findings, f)
 			}
 		}
 	}

@@ -81,8 +81,9 @@ type Profile struct {
 	FollowsPorts bool
 	// AgentRuntimes says that AgentRuntimes configure its sidecars.
 	AgentRuntimes bool
-	// ConfigMap is the name of a workload's ConfigMap, <workload>-token-exchange for nil.
-	ConfigMap func(workload string) string
+	// ConfigMapPrefix is before the workload's name in that of its ConfigMap, "" for
+	// <workload>-token-exchange.
+	ConfigMapPrefix string
 
 	Rules Rules
 
@@ -108,10 +109,9 @@ type Rules struct {
 	// Probe reports whether a probe asks the proxy, and sets the path that the proxy
 	// compares. s has been settled.
 	Probe func(s *Settings, p *Probe) bool
-	// Incomplete reports whether a workload lacks what only its author can set, and
-	// Complete adds the finding.
-	Incomplete func(*Settings) bool
-	Complete   func(c *Checker, s *Settings)
+	// Incomplete returns the error about what a workload lacks and only its author can set;
+	// rule is "" for none.
+	Incomplete func(*Settings) (rule, field, message, hint string)
 }
 
 // Profiles are the generations of the platform, the default last.
@@ -123,17 +123,18 @@ type Profiles struct {
 
 // NewProfiles returns the profiles with the settings of all of them.
 func NewProfiles(all ...Profile) *Profiles {
-	p := &Profiles{all: all, table: slices.Clone(bridgeSettings)}
+	rows := rows()
+	p := &Profiles{all: all, table: settings("", rows.AuthBridge)}
 	for i := range all {
 		all[i].all = p
 		for _, x := range all[i].Sidecars {
 			if !slices.Contains(p.sidecars, x.Name) {
 				p.sidecars = append(p.sidecars, x.Name)
-				p.table = append(p.table, componentSettings(x.Name)...)
+				p.table = append(p.table, settings(x.Name, rows.Component)...)
 			}
 		}
 	}
-	p.table = slices.Concat(p.table, identitySettings, traceSettings)
+	p.table = slices.Concat(p.table, settings("", rows.Identity), settings("", rows.Trace))
 	return p
 }
 
@@ -196,14 +197,6 @@ func (p *Profile) Has(path string) bool {
 	return true
 }
 
-// ConfigMapName is the ConfigMap that holds the files of a workload's sidecars.
-func (p *Profile) ConfigMapName(workload string) string {
-	if p.ConfigMap != nil {
-		return p.ConfigMap(workload)
-	}
-	return ShortName(workload, tokenExchangeSuffix)
-}
-
 // Component returns the component of a name, nil where the profile has no such sidecar.
 func (s *Settings) Component(name string) *Component {
 	for i := range s.Profile.Sidecars {
@@ -235,12 +228,15 @@ func (p *Profile) defaults() Settings {
 		s.Components[i] = p.Sidecars[i].Default
 	}
 	for _, x := range p.all.table {
-		value := x.standard
-		if own, set := p.Defaults[x.path]; set {
-			value = own
-		}
-		if value != nil && p.Has(x.path) {
-			x.assign(&s, value)
+		own, set := p.Defaults[x.path]
+		switch {
+		case !p.Has(x.path):
+		case set:
+			x.assign(&s, own)
+		case x.standard.Kind != 0:
+			if err := x.standard.Decode(x.at(&s)); err != nil {
+				panic(err) // a test reads all of them
+			}
 		}
 	}
 	return s

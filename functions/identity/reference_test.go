@@ -2,11 +2,12 @@ package identity
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
 var update = flag.Bool("update", false,
@@ -30,12 +31,17 @@ func TestReference(t *testing.T) {
 			name = x.path
 		}
 		standard := x.shown
-		switch v := x.standard.(type) {
-		case []Exporter, nil:
-		case []string:
-			standard = "`" + strings.Join(v, "`, `") + "`"
-		default:
-			standard = fmt.Sprintf("`%v`", v)
+		if value := x.standard; standard == "" && value.Kind == yaml.ScalarNode {
+			standard = "`" + value.Value + "`"
+		} else if standard == "" && value.Kind == yaml.SequenceNode {
+			var all []string
+			if err := value.Decode(&all); err != nil {
+				t.Fatal(err)
+			}
+			standard = "`" + strings.Join(all, "`, `") + "`"
+		}
+		if x.is == nil {
+			t.Errorf("%s: there is no check of its name", x.path)
 		}
 		key := "| `" + name + "` | "
 		want := key + strings.TrimSpace(standard+" |") + " " +

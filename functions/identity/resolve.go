@@ -146,10 +146,12 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 	if len(s.Declared.ProbePaths) > 0 && s.ValidatesInbound() {
 		findings = append(findings, refusedProbes(s, w)...)
 	}
-	if p := s.Profile; p.Rules.Incomplete != nil && !s.TraceOnly && p.Rules.Incomplete(s) {
-		c := w.checker()
-		p.Rules.Complete(c, s)
-		findings = append(findings, c.findings...)
+	if incomplete := s.Profile.Rules.Incomplete; incomplete != nil && !s.TraceOnly {
+		if rule, field, message, hint := incomplete(s); rule != "" {
+			c := w.checker()
+			c.Error(rule, field, message, hint)
+			findings = append(findings, c.findings...)
+		}
 	}
 	return findings
 }
@@ -216,18 +218,14 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	annotations []Annotation) (findings []finding.Finding) {
 	// Each contradiction is reported once, for the input that introduces it: Base
 	// has reported those of the configuration.
-	settled := new(Settings)
-	known := s.contradict(&Checker{origin: &api.Origin{}}, w, settled)
+	settled, known := new(Settings), make(map[[2]string]bool)
 	introduced := func(c *Checker) {
 		for _, f := range s.contradict(&Checker{origin: c.origin, object: c.object, By: c.By}, w,
 			settled) {
-			if slices.ContainsFunc(known,
-				func(t finding.Finding) bool {
-					return t.Rule == f.Rule && t.Message == f.Message
-				}) {
+			if known[[2]string{f.Rule, f.Message}] {
 				continue
 			}
-			known = append(known, f)
+			known[[2]string{f.Rule, f.Message}] = true
 			switch {
 			case c.By == ByAnnotation:
 				f.Field = "metadata.annotations"
@@ -241,6 +239,8 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 		}
 		findings = append(findings, c.findings...)
 	}
+	introduced(&Checker{origin: &api.Origin{}})
+	findings = nil
 	input := func(by Input, origin *api.Origin, of api.TypeMeta, meta api.ObjectMeta, spec any,
 		path string) {
 		c := &Checker{origin: origin, By: by,
@@ -314,7 +314,7 @@ func (s *Settings) settle() {
 
 // deriveURLs fills the URLs that follow from Keycloak's realm.
 func (s *Settings) deriveURLs() {
-	s.Registration.Port = portOf(s.Registration.URL)
+	s.Registration.Port = PortOf(s.Registration.URL)
 	realm := strings.TrimRight(s.Registration.URL, "/") + "/realms/" + s.Registration.Realm
 	if s.Derived.Issuer {
 		s.Inbound.Issuer = realm
@@ -327,8 +327,8 @@ func (s *Settings) deriveURLs() {
 	}
 }
 
-// portOf returns the port of a URL, given or implied by the scheme; 0 for other schemes.
-func portOf(raw string) int {
+// PortOf returns the port of a URL, given or implied by the scheme; 0 for other schemes.
+func PortOf(raw string) int {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return 0

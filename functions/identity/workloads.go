@@ -85,19 +85,12 @@ func (w *Workloads) asked(id index.ID) bool {
 	return ar != nil && ar.Spec.Type == "agent"
 }
 
-// JudgeRuntime reports the errors in an AgentRuntime whose workload was not found.
-func (w *Workloads) JudgeRuntime(o *krm.Object, ar *api.AgentRuntime) []finding.Finding {
-	_, findings := Resolve(&w.base,
-		Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true, Runtime: ar}, nil, nil, nil)
-	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Object != o.Ref })
-}
-
 // Judge reports the errors in a custom resource whose workload was not found.
-// Otherwise both are judged together. One of te and at is nil.
-func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange,
-	at *api.AgentTrace) []finding.Finding {
-	_, findings := Resolve(&w.base, Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true},
-		te, at, nil)
+// Otherwise all are judged together. Two of te, at and ar are nil.
+func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace,
+	ar *api.AgentRuntime) []finding.Finding {
+	_, findings := Resolve(&w.base,
+		Workload{Namespace: o.Namespace, Name: o.Name, SPIFFE: true, Runtime: ar}, te, at, nil)
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Object != o.Ref })
 }
 
@@ -194,36 +187,35 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 		return findings
 	}
 	for _, key := range [...]string{"name", "namespace"} {
+		n := o.Get("metadata", key)
+		text := n.Text()
+		switch {
+		case !n.IsScalar():
 		// A value that starts with a letter and is not a YAML boolean is a string.
-		if n := o.Get("metadata", key); n.IsScalar() && !scalar.Plain(n.Text()) && !n.IsText() {
+		case !scalar.Plain(text) && !n.IsText():
 			report(finding.Error, "inject/no-text", n,
-				fmt.Sprintf("the %s %s is not a string for the API "+
-					"server, but a number or a boolean", key, n.Text()), "put it between quotes")
+				fmt.Sprintf("the %s %s is not a string for the API server, but a number or a boolean",
+					key, text), "put it between quotes")
 			return findings
-		} else if n.IsScalar() &&
-			(!ValidName(n.Text()) || key == "namespace" &&
-				(len(n.Text()) > 63 || strings.Contains(n.Text(), "."))) {
+		case !ValidName(text), key == "namespace" && (len(text) > 63 || strings.Contains(text, ".")):
 			report(finding.Error, "inject/bad-name", n,
-				fmt.Sprintf("the API server refuses the %s %q", key, n.Text()),
-				remedy(n.Text(),
+				fmt.Sprintf("the API server refuses the %s %q", key, text), remedy(text,
 					"use lower-case letters, digits and dashes, with a letter or digit at both ends"))
 			return findings
 		}
 	}
-	if o.Kind == "CronJob" && len(o.Name) > 52 {
-		report(finding.Error, "inject/bad-name", o.Get("metadata", "name"),
-			fmt.Sprintf("the API server refuses the name %q of a CronJob, which has more than "+
-				"52 characters",
-				o.Name), "shorten it: its Jobs are named after it")
-		return findings
-	}
-	if o.Name == "" {
+	switch {
+	case o.Kind == "CronJob" && len(o.Name) > 52:
+		report(finding.Error, "inject/bad-name", o.Get("metadata", "name"), fmt.Sprintf("the API "+
+			"server refuses the name %q of a CronJob, which has more than 52 characters", o.Name),
+			"shorten it: its Jobs are named after it")
+	case o.Name == "":
 		report(finding.Error, "inject/no-name", o.Get("metadata"),
 			"the workload has no metadata.name, after which its ConfigMaps are named",
 			"write metadata.name")
-		return findings
+	default:
+		e.Injected = true
 	}
-	e.Injected = true
 	return findings
 }
 
@@ -274,14 +266,10 @@ func (w *Workloads) Traced(id index.ID) bool { return w.traces[id] != nil }
 
 // annotationsOf gathers what a workload and its pod template say under a prefix.
 func annotationsOf(o *krm.Object, pod krm.PodTemplate, prefix string) (found []Annotation) {
-	own, template := o.Get("metadata", "annotations"), pod.Template.Get("metadata", "annotations")
-	for _, at := range [...]krm.Node{own, template} {
+	for _, at := range pod.Metadata(o, "annotations") {
 		for v := range at.Prefixed(prefix) {
 			found = append(found, Annotation{Key: v.Key(), Value: v.Text(), Field: at.Path(),
 				Line: v.Line()})
-		}
-		if pod.Path == "" {
-			break // a Pod is its own template
 		}
 	}
 	return found

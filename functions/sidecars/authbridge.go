@@ -51,29 +51,13 @@ func authBridge() identity.Profile {
 			{Path: "inbound.validation.requiredScopes",
 				Means: "AuthBridge does not check scopes: it accepts any token for the agent"},
 		},
-		ConfigMap: bridgeConfigMap,
+		ConfigMapPrefix: "authbridge-config-", // as Kagenti's operator has it
 		Rules: identity.Rules{
 			Settle: settleBridge, Given: givenToBridge, Unread: unreadByBridge,
 			Merged: mergedForBridge, Contradictions: bridgeContradictions,
-			Probe: probesBridge,
-			Incomplete: func(s *identity.Settings) bool {
-				return s.AuthBridge.Secret == "" &&
-					needsClientSecret(s)
-			},
-			Complete: unnamedSecret,
+			Probe: probesBridge, Incomplete: unnamedSecret,
 		},
 	}
-}
-
-// bridgeConfigMap is the name of the ConfigMap that Kagenti's operator creates.
-func bridgeConfigMap(workload string) string {
-	const prefix = "authbridge-config-"
-	if len(prefix)+len(workload) <= identity.MaxName {
-		return prefix + workload
-	}
-	sum := sha256.Sum256([]byte(workload))
-	kept := strings.TrimRight(workload[:identity.MaxName-len(prefix)-11], "-.")
-	return prefix + kept + "-" + hex.EncodeToString(sum[:5])
 }
 
 // settleBridge turns off what has nothing to do in the mode, and computes ports and
@@ -176,12 +160,15 @@ func clientSecretOf(namespace, workload string) string {
 }
 
 // unnamedSecret reports that the Secret of the workload's client has no name.
-func unnamedSecret(c *identity.Checker, s *identity.Settings) {
-	c.Error("identity/client-secret", "metadata.namespace",
-		"the name of the Secret with the client's "+
-			"credentials depends on the namespace, and the workload has none",
-		"set metadata.namespace, or the Secret's name with the annotation "+s.Prefix+"/"+
-			identity.ClientSecretName)
+func unnamedSecret(s *identity.Settings) (rule, field, message, hint string) {
+	if s.AuthBridge.Secret != "" || !needsClientSecret(s) {
+		return "", "", "", ""
+	}
+	return "identity/client-secret", "metadata.namespace",
+		"the name of the Secret with the client's credentials depends on the namespace, and the " +
+			"workload has none",
+		"set metadata.namespace, or the Secret's name with the annotation " + s.Prefix + "/" +
+			identity.ClientSecretName
 }
 
 // givenToBridge reports values that AuthBridge does not take, and turns the fields of

@@ -1,6 +1,8 @@
 package sidecars
 
 import (
+	"cmp"
+	_ "embed"
 	"strconv"
 	"strings"
 
@@ -34,42 +36,23 @@ func clientRegistration() identity.Sidecar {
 	}
 }
 
-// The published program registers once and ends with an error where Keycloak
-// does not answer, so that a shell waits for the token, tries again, and stays:
-// a sidecar that ends is started again. The client's ID is the token's "sub".
-// The program reads variables; the shell takes those that say where Keycloak is
-// from the mounted files, and registers again when one of them changes.
-const (
-	trapSignals  = "trap 'exit 0' TERM INT\n"
-	waitForToken = `until [ -s "$TOKEN" ]; do sleep 1; done
-python -c 'import base64, json, sys; p = sys.stdin.read().split(".")[1]; print(json.loads(base64.urlsafe_b64decode(p + "=" * (-len(p) % 4)))["sub"], end="")' <"$TOKEN" >/shared/client-id.txt
-`
-	nameAsID = "printf %s \"$CLIENT_NAME\" >/shared/client-id.txt\n"
-	register = `registered=
-while :; do
-  for name in KEYCLOAK_URL KEYCLOAK_REALM KEYCLOAK_TOKEN_EXCHANGE_ENABLED; do
-    value=
-    IFS= read -r value <"` + MountPath + `/$name" || [ -n "$value" ]
-    export "$name=$value"
-  done
-  settings="$KEYCLOAK_URL $KEYCLOAK_REALM $KEYCLOAK_TOKEN_EXCHANGE_ENABLED"
-  if [ "$settings" != "$registered" ] && python client_registration.py; then registered=$settings; fi
-  sleep 5 & wait $!
-done
-`
-	stayAlive = "while :; do sleep 3600 & wait $!; done\n"
-)
+// registerSH runs the published program, which registers once and ends with an error where
+// Keycloak does not answer: a shell waits for the token, tries again, and stays, because a
+// sidecar that ends is started again. The client's ID is the token's "sub". The program reads
+// variables; the shell takes those that say where Keycloak is from the mounted files, and
+// registers again when one of them changes.
+//
+//go:embed files/register.sh
+var registerSH string
 
 func registrationContainer(s *identity.Settings) identity.Container {
 	keycloak := s.Registration.Provider == "keycloak"
-	script, test := trapSignals+nameAsID, "test -s /shared/client-id.txt"
-	if s.SPIFFE.Enabled {
-		script = trapSignals + waitForToken
-	}
+	script := filled(registerSH, map[string]bool{"spiffe": s.SPIFFE.Enabled,
+		"name": !s.SPIFFE.Enabled, "keycloak": keycloak, "cloud": !keycloak},
+		"MountPath", MountPath)
+	test := "test -s /shared/client-id.txt"
 	if keycloak {
-		script, test = script+register, test+" && test -s /shared/client-secret.txt"
-	} else {
-		script += stayAlive
+		test += " && test -s /shared/client-secret.txt"
 	}
 
 	env := append([]block.Node{configured(s, "SPIRE_ENABLED")}, clientName(s)...)
@@ -105,15 +88,11 @@ var placeholders = [...]struct{ name, variable, field string }{
 
 // clientName returns CLIENT_NAME, and before it the variables that Kubernetes expands in it.
 func clientName(s *identity.Settings) (env []block.Node) {
-	var value []byte
 	used := make(map[string]bool)
-	for rest := s.Registration.ClientName; ; {
-		literal, after, found := strings.Cut(rest, "{{")
-		value = scalar.AppendEnvInner(value, literal)
-		if !found {
-			break
-		}
-		inner, tail, _ := strings.Cut(after, "}}")
+	parts := strings.Split(s.Registration.ClientName, "{{")
+	value := scalar.AppendEnvInner(nil, parts[0])
+	for _, part := range parts[1:] {
+		inner, literal, _ := strings.Cut(part, "}}")
 		name := strings.TrimPrefix(strings.TrimSpace(inner), ".")
 		switch name {
 		case "ServiceAccount":
@@ -128,7 +107,7 @@ func clientName(s *identity.Settings) (env []block.Node) {
 				value, used[name] = append(value, "$("+p.variable+")"...), true
 			}
 		}
-		rest = tail
+		value = scalar.AppendEnvInner(value, literal)
 	}
 
 	for _, p := range placeholders {
@@ -179,30 +158,18 @@ func cloud(s *identity.Settings) string {
 	return ""
 }
 
+//go:embed files/aws-config
+var awsConfigText string
+
 // awsConfig returns an AWS shared configuration file with a profile that trades the JWT SVID
 // for the role's credentials.
 func awsConfig(s *identity.Settings) string {
 	a := &s.Registration.AWS
-	session := a.SessionName
-	if session == "" {
-		session = s.Subject.Name
-	}
-	var text strings.Builder
-	line := func(key, value string) {
-		text.WriteString(key + " = " + strings.Map(iniRune, value) + "\n")
-	}
-
-	text.WriteString("[default]\n")
-	line("role_arn", a.RoleARN)
-	line("web_identity_token_file", TokenPath+"/aws.token")
-	line("role_session_name", session)
-	line("region", a.Region)
-	if a.STSEndpoint != "" {
-		line("services", "sts-endpoint")
-		text.WriteString("[services sts-endpoint]\nsts =\n")
-		line("  endpoint_url", a.STSEndpoint)
-	}
-	return text.String()
+	plain := func(value string) string { return strings.Map(iniRune, value) }
+	return filled(awsConfigText, map[string]bool{"endpoint": a.STSEndpoint != ""},
+		"RoleARN", plain(a.RoleARN), "TokenPath", TokenPath,
+		"Session", plain(cmp.Or(a.SessionName, s.Subject.Name)), "Region", plain(a.Region),
+		"Endpoint", plain(a.STSEndpoint))
 }
 
 // iniRune drops what would end a line or start a comment; the format has no escapes.
@@ -213,25 +180,18 @@ func iniRune(r rune) rune {
 	return -1
 }
 
+//go:embed files/gcp-credentials.json
+var gcpCredentialsText string
+
 // gcpCredentials returns an external account's credential configuration, which holds no
 // secret.
 func gcpCredentials(s *identity.Settings) string {
 	g := &s.Registration.GCP
 	quoted := func(text string) string { return string(scalar.AppendJSON(nil, text)) }
-	lines := []string{
-		`"type": "external_account"`,
-		`"audience": ` + quoted(g.ProviderResource),
-		`"subject_token_type": "urn:ietf:params:oauth:token-type:jwt"`,
-		`"token_url": "https://sts.googleapis.com/v1/token"`,
-	}
-	if g.ServiceAccountEmail != "" {
-		lines = append(lines, `"service_account_impersonation_url": `+
-			quoted("https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+
-				g.ServiceAccountEmail+":generateAccessToken"))
-	}
-	if g.ProjectID != "" {
-		lines = append(lines, `"quota_project_id": `+quoted(g.ProjectID))
-	}
-	lines = append(lines, `"credential_source": {"file": `+quoted(TokenPath+"/gcp.token")+`}`)
-	return "{\n  " + strings.Join(lines, ",\n  ") + "\n}\n"
+	return filled(gcpCredentialsText,
+		map[string]bool{"account": g.ServiceAccountEmail != "", "project": g.ProjectID != ""},
+		"Audience", quoted(g.ProviderResource), "TokenPath", TokenPath, "Impersonation",
+		quoted("https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/"+
+			g.ServiceAccountEmail+":generateAccessToken"),
+		"Project", quoted(g.ProjectID))
 }

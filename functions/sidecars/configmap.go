@@ -3,6 +3,8 @@ package sidecars
 import (
 	"maps"
 	"reflect"
+	"strconv"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/block"
@@ -87,3 +89,30 @@ func appendData(dst []byte, s *identity.Settings) []byte {
 	}
 	return block.Append(dst, 0, block.Map("data", data...))
 }
+
+// filled returns one of the files that sidecars read, with the parts between {{each NAME}} and
+// {{end NAME}} that it is to have, and values in the places of {{NAME}}, which are in turn.
+func filled(text string, parts map[string]bool, values ...string) string {
+	for name, has := range parts {
+		text = repeated(text, name, map[bool]int{true: 1}[has])
+	}
+	for i := 0; i < len(values); i += 2 {
+		values[i] = "{{" + values[i] + "}}"
+	}
+	return strings.NewReplacer(values...).Replace(text)
+}
+
+// repeated writes a part of a text n times, each time with a number behind its name in {{NAME}}.
+func repeated(text, part string, n int) string {
+	before, rest, found := strings.Cut(text, "{{each "+part+"}}")
+	if !found {
+		return text
+	}
+	inner, after, _ := strings.Cut(rest, "{{end "+part+"}}")
+	for i := range n {
+		before += strings.ReplaceAll(inner, "{{"+part+"}}", "{{"+numbered(part, i)+"}}")
+	}
+	return before + repeated(after, part, n)
+}
+
+func numbered(name string, i int) string { return name + " " + strconv.Itoa(i) }

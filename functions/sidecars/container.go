@@ -114,7 +114,7 @@ func configured(s *identity.Settings, name string) block.Node {
 }
 
 func configMapName(s *identity.Settings) block.Node {
-	return block.Plain("name", string(s.AppendName(nil, identity.TokenExchangeConfigMap)))
+	return block.Plain("name", s.Scalar(identity.TokenExchangeConfigMap))
 }
 
 // secretVariable returns a variable whose value is in the key of the same name of a Secret.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/block"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
 // EnvoyProxy is Envoy with the token processor beside it.
@@ -89,22 +90,53 @@ func envoyContainer(s *identity.Settings) identity.Container {
 	}
 }
 
-//go:embed envoy.yaml
+//go:embed files/envoy.yaml
 var envoyYAML string
 
+// withoutScopes is what most workloads get of it.
+var withoutScopes = repeated(envoyYAML, "scoped", 0)
+
 // envoyConfig returns Envoy's configuration: envoy.yaml, with what depends on the workload.
+//
+// Required scopes are demanded by Envoy itself, because no published program looks at a token's
+// scopes. Behind the token processor, which has refused bad tokens already, Envoy verifies the
+// token once more in order to read its claims and lets a request pass only with all scopes, or
+// on a path that needs no token.
 func envoyConfig(s *identity.Settings) block.Node {
-	var filters, cluster string
-	if s.Inbound.Enabled && s.Inbound.Validate && len(s.Inbound.RequiredScopes) > 0 {
-		filters = string(block.Append(nil, 10, scopeFilters(s)...))
-		cluster = string(block.Append(nil, 2, issuerCluster(s)))
+	text := withoutScopes
+	values := []string{"ProxyPort", strconv.Itoa(s.Outbound.ProxyPort),
+		"InboundProxyPort", strconv.Itoa(s.Outbound.InboundProxyPort)}
+	repeat := func(name string, all []string) {
+		text = repeated(text, name, len(all))
+		for i, value := range all {
+			values = append(values, numbered(name, i), string(scalar.AppendYAML(nil, value)))
+		}
 	}
-	return block.File(EnvoyYAML, strings.NewReplacer(
-		"{{ProxyPort}}", strconv.Itoa(s.Outbound.ProxyPort),
-		"{{InboundProxyPort}}", strconv.Itoa(s.Outbound.InboundProxyPort),
-		"{{ScopeFilters}}", filters,
-		"{{ScopeCluster}}", cluster,
-	).Replace(envoyYAML))
+
+	var parts map[string]bool
+	in := &s.Inbound
+	if in.Enabled && in.Validate && len(in.RequiredScopes) > 0 {
+		text = repeated(envoyYAML, "scoped", 1)
+		free := bypassPatterns(s)
+		repeat("path", free)
+		var scopes []string
+		for _, scope := range in.RequiredScopes {
+			scopes = append(scopes, "(.* )?"+regexp.QuoteMeta(scope)+"( .*)?")
+		}
+		repeat("scope", scopes)
+
+		server, err := url.Parse(in.JWKSURL)
+		if err != nil {
+			server = &url.URL{} // which is an error of the settings
+		}
+		parts = map[string]bool{"free": len(free) > 0, "tls": server.Scheme == "https"}
+		for name, value := range map[string]string{"Issuer": in.Issuer, "JWKSURL": in.JWKSURL,
+			"JWKSHost": server.Hostname()} {
+			values = append(values, name, string(scalar.AppendYAML(nil, value)))
+		}
+		values = append(values, "JWKSPort", strconv.Itoa(identity.PortOf(in.JWKSURL)))
+	}
+	return block.File(EnvoyYAML, filled(text, parts, values...))
 }
 
 // routes returns the token processor's routes, of which the first that matches counts: the
@@ -168,68 +200,6 @@ func hostOf(endpoint string) string {
 	return endpoint
 }
 
-// Required scopes are demanded by Envoy itself, because no published program
-// looks at a token's scopes. Behind the token processor, which has refused bad
-// tokens already, Envoy verifies the token once more in order to read its claims
-// and lets a request pass only with all scopes, or on a path that needs no token.
-
-const (
-	envoyType   = "type.googleapis.com/envoy.extensions."
-	jwtFilter   = "envoy.filters.http.jwt_authn"
-	tlsProtocol = "envoy.transport_sockets.tls"
-)
-
-// scopeFilters are the HTTP filters of the inbound listener.
-func scopeFilters(s *identity.Settings) []block.Node {
-	free := bypassPatterns(s)
-	regex := func(pattern string) block.Node {
-		return block.Map("safe_regex", block.Text("regex", pattern))
-	}
-
-	var rules, paths, scopes []block.Node
-	for _, pattern := range free {
-		rules = append(rules, block.Map("", block.Map("match", regex(pattern))))
-		paths = append(paths,
-			block.Map("", block.Map("url_path", block.Map("path", regex(pattern)))))
-	}
-	rules = append(rules,
-		block.Map("", block.Plain("match", "{prefix: /}"),
-			block.Plain("requires", "{provider_name: issuer}")))
-	for _, scope := range s.Inbound.RequiredScopes {
-		scopes = append(scopes, block.Map("", block.Map("metadata",
-			block.Plain("filter", jwtFilter),
-			block.Plain("path", "[{key: claims}, {key: scope}]"),
-			block.Map("value",
-				block.Map("string_match", regex("(.* )?"+regexp.QuoteMeta(scope)+"( .*)?"))))))
-	}
-
-	filter := func(name, kind string, config ...block.Node) block.Node {
-		return block.Map("", block.Plain("name", name),
-			block.Map("typed_config", append([]block.Node{block.Plain(`"@type"`, envoyType+kind)},
-				config...)...))
-	}
-	provider := block.Map("issuer",
-		block.Text("issuer", s.Inbound.Issuer),
-		block.Bool("forward", true),
-		block.Plain("payload_in_metadata", "claims"),
-		block.Map("remote_jwks",
-			block.Map("http_uri", block.Text("uri", s.Inbound.JWKSURL),
-				block.Plain("cluster", "issuer"), block.Plain("timeout", "5s")),
-			block.Plain("cache_duration", "300s")))
-	anyone := block.List("principals", block.Map("", block.Bool("any", true)))
-	policies := block.Map("policies",
-		block.Map("scopes", anyone,
-			block.List("permissions",
-				block.Map("", block.Map("and_rules", block.List("rules", scopes...))))),
-		block.If(len(free) > 0, block.Map("free", anyone, block.List("permissions", paths...))))
-	return []block.Node{
-		filter(jwtFilter, "filters.http.jwt_authn.v3.JwtAuthentication",
-			block.Map("providers", provider), block.List("rules", rules...)),
-		filter("envoy.filters.http.rbac", "filters.http.rbac.v3.RBAC",
-			block.Map("rules", block.Plain("action", "ALLOW"), policies)),
-	}
-}
-
 // bypassPatterns are the paths that need no token, as regular expressions.
 func bypassPatterns(s *identity.Settings) []string {
 	patterns := make([]string, 0, len(s.Inbound.BypassPaths)+len(s.Declared.ProbePaths))
@@ -249,40 +219,4 @@ func bypassPatterns(s *identity.Settings) []string {
 // that Envoy never lets more pass than the token processor does.
 func globPattern(glob string) string {
 	return strings.NewReplacer(`\*`, "[^/]*", `\?`, "[^/]").Replace(regexp.QuoteMeta(glob))
-}
-
-// issuerCluster is the cluster that the issuer's keys come from.
-func issuerCluster(s *identity.Settings) block.Node {
-	host, port, tls := "", 80, false
-	if u, err := url.Parse(s.Inbound.JWKSURL); err == nil {
-		host, tls = u.Hostname(), u.Scheme == "https"
-		if tls {
-			port = 443
-		}
-		if n, err := strconv.Atoi(u.Port()); err == nil {
-			port = n
-		}
-	}
-
-	address := block.Map("address",
-		block.Map("socket_address", block.Int("port_value", port), block.Text("address", host)))
-	endpoint := block.Map("", block.Map("endpoint", address))
-	names := block.Map("", block.Plain("san_type", "DNS"),
-		block.Map("matcher", block.Text("exact", host)))
-	return block.Map("",
-		block.Plain("name", "issuer"),
-		block.Plain("type", "STRICT_DNS"),
-		block.Plain("dns_lookup_family", "V4_PREFERRED"),
-		block.Plain("connect_timeout", "5s"),
-		block.Map("load_assignment",
-			block.Plain("cluster_name", "issuer"),
-			block.List("endpoints", block.Map("", block.List("lb_endpoints", endpoint)))),
-		block.If(tls, block.Map("transport_socket",
-			block.Plain("name", tlsProtocol),
-			block.Map("typed_config",
-				block.Plain(`"@type"`, envoyType+"transport_sockets.tls.v3.UpstreamTlsContext"),
-				block.Text("sni", host),
-				block.Map("common_tls_context", block.Map("validation_context",
-					block.Plain("trusted_ca", "{filename: /etc/ssl/certs/ca-certificates.crt}"),
-					block.List("match_typed_subject_alt_names", names)))))))
 }

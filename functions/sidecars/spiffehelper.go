@@ -1,9 +1,9 @@
 package sidecars
 
 import (
+	_ "embed"
 	"path"
 	"strconv"
-	"strings"
 
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/block"
@@ -37,45 +37,22 @@ func spiffeHelper() identity.Sidecar {
 					Name: "spiffe-helper's health check", Field: "spiffe"})
 		},
 		Files: func(s *identity.Settings) []block.Node {
-			return []block.Node{block.File(HelperConf,
-				helperConf(s))}
+			return []block.Node{block.File(HelperConf, helperConf(s))}
 		},
 	}
 }
 
-// helperConf returns spiffe-helper's configuration, HCL 1 as its README documents it.
+//go:embed files/helper.conf
+var helperConfText string
+
+// helperConf returns spiffe-helper's configuration, HCL 1 as its README documents it. The
+// proxies, which run as another user, read the token too.
 func helperConf(s *identity.Settings) string {
 	quoted := func(text string) string { return string(scalar.AppendHCL(nil, text)) }
-	lines := []string{
-		"agent_address = " + quoted(s.SPIFFE.SocketPath),
-		"cert_dir = " + quoted(s.SPIFFE.TokenDir),
-		"daemon_mode = true",
-	}
-	if s.SPIFFE.OutputFormat == "x509" {
-		lines = append(lines,
-			`svid_file_name = "svid.pem"`,
-			`svid_key_file_name = "svid_key.pem"`,
-			`svid_bundle_file_name = "svid_bundle.pem"`)
-	}
-
-	token := func(audience, file string) string {
-		return "{jwt_audience=" + quoted(audience) + `, jwt_svid_file_name="` + file + `"}`
-	}
-	tokens := token(s.SPIFFE.Audience, "jwt_svid.token")
-	switch cloud(s) {
-	case "aws":
-		tokens += ", " + token(s.Registration.AWS.Audience, "aws.token")
-	case "gcp":
-		tokens += ", " + token(s.Registration.GCP.Audience, "gcp.token")
-	}
-
-	return strings.Join(append(lines,
-		"jwt_svids = ["+tokens+"]",
-		"jwt_svid_file_mode = 0644", // the proxies, which run as another user, read the token too
-		"health_checks {",
-		"  listener_enabled = true",
-		"  bind_port = "+strconv.Itoa(s.SPIFFE.HealthPort),
-		`  liveness_path = "/live"`,
-		`  readiness_path = "/ready"`,
-		"}", ""), "\n")
+	return filled(helperConfText, map[string]bool{"x509": s.SPIFFE.OutputFormat == "x509",
+		"aws": cloud(s) == "aws", "gcp": cloud(s) == "gcp"},
+		"Socket", quoted(s.SPIFFE.SocketPath), "TokenDir", quoted(s.SPIFFE.TokenDir),
+		"Audience", quoted(s.SPIFFE.Audience), "AWS", quoted(s.Registration.AWS.Audience),
+		"GCP", quoted(s.Registration.GCP.Audience),
+		"HealthPort", strconv.Itoa(s.SPIFFE.HealthPort))
 }

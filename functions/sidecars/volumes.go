@@ -58,8 +58,8 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 		add(routesVolume, namespaceRoutes)
 	}
 	if slices.Contains(mounted, clientVolume) {
-		secret := string(scalar.AppendPlain(nil, s.AuthBridge.Secret))
-		add(clientVolume, block.Map("secret", block.Plain("secretName", secret)))
+		add(clientVolume, block.Map("secret",
+			block.Plain("secretName", scalar.PlainText(s.AuthBridge.Secret))))
 	}
 	if needsShared(s) && !s.Declared.Volumes.Shared {
 		add(sharedName(s), inMemory)
@@ -77,8 +77,8 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 		add(SocketVolume, spiffeCSI)
 	}
 	if s.Trace.Enabled {
-		name := string(s.AppendName(nil, identity.TraceConfigMap))
-		add(TraceVolume, block.Map("configMap", block.Plain("name", name)))
+		add(TraceVolume,
+			block.Map("configMap", block.Plain("name", s.Scalar(identity.TraceConfigMap))))
 	}
 	return dst, names
 }
