@@ -1,8 +1,8 @@
 package policies
 
 import (
+	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,36 +15,67 @@ import (
 
 // facts are what objects of the package say that policies follow from.
 type facts struct {
-	known     map[index.ID]bool
-	workloads map[index.ID]*workload
-	services  map[index.ID]*service
-	gateways  map[index.ID]*gateway
-	routes    map[index.ID]*route
-	backends  map[index.ID]*backend
-	registered,
-	guards map[index.ID]*registration
+	objects map[index.ID]*object
+	// kinds are the objects by kind, those that run pods under "". They are in the order of
+	// their names, so that nothing depends on the order of files.
+	kinds map[string][]*object
 	// configs are the config.json of kagent's Agents, and sources what objects remember of the
 	// resource that they were made from, by namespace and Kind/name of that.
 	configs, sources map[string]string
 }
 
-func newFacts() facts {
-	return facts{
-		known: map[index.ID]bool{}, workloads: map[index.ID]*workload{},
-		services: map[index.ID]*service{}, gateways: map[index.ID]*gateway{},
-		routes: map[index.ID]*route{}, backends: map[index.ID]*backend{},
-		registered: map[index.ID]*registration{}, guards: map[index.ID]*registration{},
-		configs: map[string]string{}, sources: map[string]string{},
-	}
-}
-
+// object is one that policies follow from.
 type object struct {
 	finding.Ref
 	file string
+	// pods are those that the object runs, nil for none.
+	pods *workload
+	// Spec has the fields of all kinds that do not run pods.
+	Spec struct {
+		// Of a Service.
+		Type      string            `json:"type"`
+		ClusterIP string            `json:"clusterIP"`
+		Selector  map[string]string `json:"selector"`
+		Ports     []struct {
+			Port       int    `json:"port"`
+			TargetPort any    `json:"targetPort"`
+			Protocol   string `json:"protocol"`
+		} `json:"ports"`
+
+		// Of a Gateway.
+		Listeners []struct {
+			Port     int    `json:"port"`
+			Hostname string `json:"hostname"`
+		} `json:"listeners"`
+
+		// Of an HTTPRoute.
+		ParentRefs []targetRef `json:"parentRefs"`
+		Rules      []struct {
+			Matches []struct {
+				Path struct {
+					Type  string `json:"type"`
+					Value string `json:"value"`
+				} `json:"path"`
+			} `json:"matches"`
+			BackendRefs []targetRef `json:"backendRefs"`
+		} `json:"rules"`
+
+		// Of an AgentgatewayBackend.
+		MCP *struct {
+			Targets []struct {
+				Name   string         `json:"name"`
+				Static map[string]any `json:"static"`
+			} `json:"targets"`
+		} `json:"mcp"`
+
+		// Of the registration of a server at Kuadrant's mcp-gateway, and of a policy that
+		// somebody wrote for a gateway.
+		TargetRef  targetRef   `json:"targetRef"`
+		TargetRefs []targetRef `json:"targetRefs"`
+	} `json:"spec"`
 }
 
 type workload struct {
-	object
 	labels map[string]string // of its pods
 	// selector of its pods: its own, or else all of their labels.
 	selector map[string]string
@@ -56,74 +87,11 @@ type workload struct {
 	madeBy   string // Kind/name, "" for an author's
 }
 
-type service struct {
-	object
-	Spec struct {
-		Type      string            `json:"type"`
-		ClusterIP string            `json:"clusterIP"`
-		Selector  map[string]string `json:"selector"`
-		Ports     []struct {
-			Port       int    `json:"port"`
-			TargetPort any    `json:"targetPort"`
-			Protocol   string `json:"protocol"`
-		} `json:"ports"`
-	} `json:"spec"`
-}
-
-type gateway struct {
-	object
-	Spec struct {
-		Listeners []struct {
-			Port     int    `json:"port"`
-			Hostname string `json:"hostname"`
-		} `json:"listeners"`
-	} `json:"spec"`
-}
-
-type route struct {
-	object
-	Spec struct {
-		ParentRefs []targetRef `json:"parentRefs"`
-		Rules      []struct {
-			Matches []struct {
-				Path struct {
-					Type  string `json:"type"`
-					Value string `json:"value"`
-				} `json:"path"`
-			} `json:"matches"`
-			BackendRefs []targetRef `json:"backendRefs"`
-		} `json:"rules"`
-	} `json:"spec"`
-}
-
 type targetRef struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Port      int    `json:"port"` // of a Service
-}
-
-// backend of agentgateway.
-type backend struct {
-	object
-	Spec struct {
-		MCP *struct {
-			Targets []struct {
-				Name   string         `json:"name"`
-				Static map[string]any `json:"static"`
-			} `json:"targets"`
-		} `json:"mcp"`
-	} `json:"spec"`
-}
-
-// registration of a server at Kuadrant's mcp-gateway, or a policy that somebody wrote for a
-// gateway.
-type registration struct {
-	object
-	Spec struct {
-		TargetRef  targetRef   `json:"targetRef"`
-		TargetRefs []targetRef `json:"targetRefs"`
-	} `json:"spec"`
 }
 
 // unsure returns the objects that have to be seen whole.
@@ -172,39 +140,42 @@ func (s *state) look(id index.ID, o *krm.Object) {
 			}
 		}
 	}
-	at := object{finding.Ref{APIVersion: strings.Clone(o.APIVersion), Kind: strings.Clone(o.Kind),
-		Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}, o.Origin.File}
+	at := &object{Ref: finding.Ref{APIVersion: strings.Clone(o.APIVersion),
+		Kind: strings.Clone(o.Kind), Namespace: strings.Clone(o.Namespace),
+		Name: strings.Clone(o.Name)}, file: o.Origin.File}
 	if pod, ok := o.PodTemplate(); ok {
-		f.known[id], f.workloads[id] = true, newWorkload(at, o, pod, strings.Clone(made))
+		at.pods = newWorkload(o, pod, strings.Clone(made))
+	} else if !slices.Contains(kindsWithSpec, o.Kind) {
+		return
+	} else if data, err := o.JSON(); err != nil || json.Unmarshal(data, at) != nil {
 		return
 	}
-	switch o.Kind {
-	case "Service":
-		f.known[id] = read(o, f.services, id, service{object: at})
-	case "Gateway":
-		f.known[id] = read(o, f.gateways, id, gateway{object: at})
-	case "HTTPRoute":
-		f.known[id] = read(o, f.routes, id, route{object: at})
-	case "AgentgatewayBackend":
-		f.known[id] = read(o, f.backends, id, backend{object: at})
-	case "MCPServerRegistration":
-		f.known[id] = read(o, f.registered, id, registration{object: at})
-	case "AgentgatewayPolicy":
-		f.known[id] = read(o, f.guards, id, registration{object: at})
+	f.objects[id] = at
+}
+
+// kindsWithSpec are those whose fields policies follow from, beside those that run pods.
+var kindsWithSpec = []string{"Service", "Gateway", "HTTPRoute", "AgentgatewayBackend",
+	"AgentgatewayPolicy", "MCPServerRegistration"}
+
+// sort fills kinds, once all objects are known.
+func (f *facts) sort() {
+	for _, o := range f.objects {
+		kind := o.Kind
+		if o.pods != nil {
+			kind = ""
+		}
+		f.kinds[kind] = append(f.kinds[kind], o)
+	}
+	for _, all := range f.kinds {
+		slices.SortFunc(all, func(a, b *object) int {
+			return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Namespace, b.Namespace),
+				strings.Compare(a.Name, b.Name))
+		})
 	}
 }
 
-// read notes the fields of an object that policies follow from.
-func read[T any](o *krm.Object, into map[index.ID]*T, id index.ID, value T) (ok bool) {
-	data, err := o.JSON()
-	if err == nil && json.Unmarshal(data, &value) == nil {
-		into[id], ok = &value, true
-	}
-	return ok
-}
-
-func newWorkload(at object, o *krm.Object, pod krm.PodTemplate, made string) *workload {
-	w := &workload{object: at, ports: map[string]int{}, madeBy: made}
+func newWorkload(o *krm.Object, pod krm.PodTemplate, made string) *workload {
+	w := &workload{ports: map[string]int{}, madeBy: made}
 	w.labels, w.selector = texts(pod.Template.Get("metadata", "labels")),
 		texts(o.Get("spec", "selector", "matchLabels"))
 	if len(w.selector) == 0 {
@@ -249,14 +220,3 @@ func addressVariable(name string) bool {
 	return slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"},
 		func(end string) bool { return strings.HasSuffix(name, end) })
 }
-
-// sorted returns facts of a kind in the order of their names, so that nothing depends on the
-// order of files.
-func sorted[T interface{ ref() finding.Ref }](of map[index.ID]T) []T {
-	return slices.SortedFunc(maps.Values(of),
-		func(a, b T) int { return strings.Compare(key(a.ref()), key(b.ref())) })
-}
-
-func (o *object) ref() finding.Ref { return o.Ref }
-
-func key(r finding.Ref) string { return r.Kind + " " + r.Namespace + " " + r.Name }

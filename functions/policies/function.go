@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
@@ -61,7 +60,9 @@ type state struct {
 }
 
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p, spec: p.Config.Policies, facts: newFacts()}
+	s := &state{pkg: p, spec: p.Config.Policies, facts: facts{
+		objects: map[index.ID]*object{}, kinds: map[string][]*object{},
+		configs: map[string]string{}, sources: map[string]string{}}}
 	if s.spec == nil {
 		return contract.Steps{}
 	}
@@ -123,32 +124,27 @@ func deref[T any](p *T) (value T) {
 // run derives the policies of an object: of a workload what it may reach, of a Service who
 // may reach it, and of objects of gateways which tools they let through.
 func (s *state) run(u *contract.Unit) {
-	id := s.idOf(u.Object)
-	if id == 0 {
-		return
-	}
-	if w := s.facts.workloads[id]; w != nil && s.network != off {
-		s.egress(u, w)
-	}
-	if svc := s.facts.services[id]; svc != nil && s.network != off {
-		s.ingress(u, svc)
-	}
-	if s.tools == off {
-		return
-	}
-	if b := s.facts.backends[id]; b != nil {
-		s.agentgateway(u, b)
+	o := s.factsOf(u.Object)
+	switch {
+	case o == nil:
+	case o.pods != nil && s.network != off:
+		s.egress(u, o)
+	case o.Kind == "Service" && s.network != off:
+		s.ingress(u, o)
+	case o.Kind == "AgentgatewayBackend" && s.tools != off:
+		s.agentgateway(u, o)
 	}
 }
 
-// idOf an object whose facts are known.
-func (s *state) idOf(o *krm.Object) index.ID {
+// factsOf returns what an object says, nil for nothing.
+func (s *state) factsOf(o *krm.Object) *object {
 	for id, e := range s.pkg.Index.Named(index.KeyOf(o.Ref)) {
-		if e.File == o.Origin.File && (int(e.Line) == o.Origin.Line || e.Made) && s.facts.known[id] {
-			return id
+		if facts := s.facts.objects[id]; facts != nil && e.File == o.Origin.File &&
+			(int(e.Line) == o.Origin.Line || e.Made) {
+			return facts
 		}
 	}
-	return 0
+	return nil
 }
 
 // derived policy of an object.
@@ -196,15 +192,9 @@ func (d derived) text(of *krm.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := []byte("apiVersion: " + d.apiVersion + "\nkind: " + d.kind + "\nmetadata:\n  name: ")
-	text = scalar.AppendPlain(text, d.name)
-	if of.Namespace != "" {
-		text = scalar.AppendPlain(append(text, "\n  namespace: "...), of.Namespace)
-	}
-	text = append(text,
-		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+
-			": "...)
-	text = append(scalar.AppendPlain(text, of.Kind+"/"+of.Name), '\n')
+	text := []byte("apiVersion: " + d.apiVersion + "\nkind: " + d.kind + "\n")
+	text = identity.AppendMetadata(text, scalar.PlainText(d.name), of.Namespace,
+		scalar.PlainText(of.Kind+"/"+of.Name))
 	return append(text, spec...), nil
 }
 

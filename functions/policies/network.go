@@ -19,8 +19,6 @@ import (
 	"github.com/armature-dev/armature/functions/skills"
 )
 
-const networking = "networking.k8s.io/v1"
-
 type networkPolicy struct {
 	PodSelector selector `yaml:"podSelector"`
 	PolicyTypes []string `yaml:"policyTypes"`
@@ -35,7 +33,7 @@ type rule struct {
 }
 
 // egress lets the pods of a workload reach what it calls, and nothing else.
-func (s *state) egress(u *contract.Unit, w *workload) {
+func (s *state) egress(u *contract.Unit, w *object) {
 	calls, known := s.plan().calls[w]
 	if !known {
 		if u.Injected() {
@@ -61,7 +59,7 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 	for _, c := range calls {
 		d, local, problem := destination{}, false, c.problem
 		if problem == "" {
-			d, local, problem = s.resolve(w.object, c.url)
+			d, local, problem = s.resolve(w, c.url)
 		}
 		switch {
 		case problem != "":
@@ -70,33 +68,18 @@ func (s *state) egress(u *contract.Unit, w *workload) {
 			ends = append(ends, d)
 		}
 	}
-	if len(w.selector) == 0 {
+	if len(w.pods.selector) == 0 {
 		problems = append(problems, "its pods have no labels to select them by")
 	}
 	if len(problems) > 0 {
 		unknown(u, problems)
 		return
 	}
-	byPeer := map[string]*rule{}
-	var says []string
-	for _, d := range ends {
-		says = append(says, d.says)
-		for _, p := range d.peers {
-			r := byPeer[textOf(p)]
-			if r == nil {
-				r = &rule{To: []peer{p}}
-				byPeer[textOf(p)] = r
-			}
-			r.Ports = append(r.Ports, d.port)
-		}
-	}
-	s.give(u, s.network, derived{networking, "NetworkPolicy", identity.ShortName(w.Name, "-egress"),
-		networkPolicy{PodSelector: selector{w.selector}, PolicyTypes: []string{"Egress"},
-			Egress: rules(byPeer)}, "egress to " + list(says)})
+	s.limit(u, egress, w.pods.selector, ends)
 }
 
 // dns is what resolves names, by UDP and, for long answers, by TCP.
-func (s *state) dns(w *workload) []destination {
+func (s *state) dns(w *object) []destination {
 	kubeSystem := "kube-system"
 	a := cmp.Or(s.spec.DNS,
 		&api.AddressSpec{Namespace: &kubeSystem, Pods: map[string]string{"k8s-app": "kube-dns"}})
@@ -151,7 +134,7 @@ func needs(s *identity.Settings) (calls []call) {
 
 // ingress lets into the pods of a tool server the agents that are bound to it, and nobody
 // else.
-func (s *state) ingress(u *contract.Unit, svc *service) {
+func (s *state) ingress(u *contract.Unit, svc *object) {
 	callers := maps.Clone(s.plan().callers[svc])
 	if len(callers) == 0 {
 		return
@@ -160,31 +143,20 @@ func (s *state) ingress(u *contract.Unit, svc *service) {
 		unknown(u, problems)
 		return
 	}
-	byPeer := map[string]*rule{}
-	var says []string
+	var ends []destination
 	for at, peers := range callers {
 		for _, p := range peers {
-			r := byPeer[textOf(p)]
-			if r == nil {
-				r = &rule{From: []peer{p}}
-				byPeer[textOf(p)] = r
-			}
-			r.Ports = append(r.Ports, at)
-			says = append(says, fmt.Sprintf("pods %s port %d", labelText(p.PodSelector.MatchLabels),
-				at.Port))
+			ends = append(ends, destination{peers: []peer{p}, port: at, says: fmt.Sprintf(
+				"pods %s port %d", labelText(p.PodSelector.MatchLabels), at.Port)})
 		}
 	}
-	s.give(u, s.network,
-		derived{networking, "NetworkPolicy", identity.ShortName(svc.Name, "-tools"),
-			networkPolicy{PodSelector: selector{svc.Spec.Selector},
-				PolicyTypes: []string{"Ingress"},
-				Ingress:     rules(byPeer)}, "ingress from " + list(says)})
+	s.limit(u, ingress, svc.Spec.Selector, ends)
 }
 
 // routed adds to the callers of a Service the gateways that routes of the package lead to it
 // from. problems says which callers are not known.
-func (s *state) routed(svc *service, callers map[port][]peer) (problems []string) {
-	for _, r := range sorted(s.facts.routes) {
+func (s *state) routed(svc *object, callers map[port][]peer) (problems []string) {
+	for _, r := range s.facts.kinds["HTTPRoute"] {
 		for _, rule := range r.Spec.Rules {
 			for _, b := range rule.BackendRefs {
 				if !b.is("Service", r.Namespace, svc.Ref) {
@@ -195,14 +167,14 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 						fmt.Sprintf("the broker of the gateway of %s queries it too, "+
 							"and its pods are not known", r.Ref))
 				}
-				d, _, problem := s.throughService(svc.object, svc,
+				d, _, problem := s.throughService(svc, svc,
 					destination{port: port{"TCP", b.Port}})
 				if problem != "" {
 					problems = append(problems, problem)
 				}
 				for _, parent := range r.Spec.ParentRefs {
-					g := s.facts.gateways[s.nearest("Gateway",
-						cmp.Or(parent.Namespace, r.Namespace), parent.Name, r.file)]
+					g := s.nearest("Gateway", cmp.Or(parent.Namespace, r.Namespace), parent.Name,
+						r.file)
 					if g == nil {
 						problems = append(problems,
 							fmt.Sprintf("%s leads to it from the Gateway %s, which the "+
@@ -218,28 +190,49 @@ func (s *state) routed(svc *service, callers map[port][]peer) (problems []string
 	return problems
 }
 
-// rules in the order of their peers, each port once.
-func rules(byPeer map[string]*rule) (all []rule) {
-	for _, key := range slices.Sorted(maps.Keys(byPeer)) {
-		r := *byPeer[key]
-		slices.SortFunc(r.Ports,
-			func(a, b port) int {
-				return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol))
-			})
-		r.Ports = slices.Compact(r.Ports)
-		all = append(all, r)
+// limit gives the NetworkPolicy that lets pods reach the ends of a direction, or be reached
+// from them, and nothing else. Its rules are in the order of their peers.
+func (s *state) limit(u *contract.Unit, to direction, pods map[string]string,
+	ends []destination) {
+	ports := map[string][]port{} // by the text of their peer
+	peers := map[string][]peer{}
+	var says []string
+	for _, end := range ends {
+		says = append(says, end.says)
+		for _, p := range end.peers {
+			text, err := yaml.Marshal(p)
+			if err != nil {
+				panic(fmt.Sprintf("policies: marshalling a peer: %v", err))
+			}
+			key := string(text)
+			ports[key], peers[key] = append(ports[key], end.port), []peer{p}
+		}
 	}
-	return all
+
+	policy := networkPolicy{PodSelector: selector{pods}, PolicyTypes: []string{to.name}}
+	for _, key := range slices.Sorted(maps.Keys(ports)) {
+		all := ports[key]
+		slices.SortFunc(all, func(a, b port) int {
+			return cmp.Or(a.Port-b.Port, strings.Compare(a.Protocol, b.Protocol))
+		})
+		all = slices.Compact(all)
+		if to == egress {
+			policy.Egress = append(policy.Egress, rule{To: peers[key], Ports: all})
+		} else {
+			policy.Ingress = append(policy.Ingress, rule{From: peers[key], Ports: all})
+		}
+	}
+	s.give(u, s.network, derived{"networking.k8s.io/v1", "NetworkPolicy",
+		identity.ShortName(u.Object.Name, to.suffix), policy, to.says + list(says)})
 }
 
-// text of a peer, to compare and order by.
-func textOf(p peer) string {
-	data, err := yaml.Marshal(p)
-	if err != nil {
-		panic(fmt.Sprintf("policies: marshalling a peer: %v", err))
-	}
-	return string(data)
-}
+// direction of the traffic that a NetworkPolicy is about, with the end of its name.
+type direction struct{ name, suffix, says string }
+
+var (
+	egress  = direction{"Egress", "-egress", "egress to "}
+	ingress = direction{"Ingress", "-tools", "ingress from "}
+)
 
 func labelText(labels map[string]string) string {
 	var out []string
@@ -255,8 +248,8 @@ func list(says []string) string {
 }
 
 // registered reports whether a server behind a route is registered at Kuadrant's mcp-gateway.
-func (s *state) registered(r *route) bool {
-	for _, one := range s.facts.registered {
+func (s *state) registered(r *object) bool {
+	for _, one := range s.facts.kinds["MCPServerRegistration"] {
 		if one.Spec.TargetRef.is("HTTPRoute", one.Namespace, r.Ref) {
 			return true
 		}

@@ -43,9 +43,8 @@ type destination struct {
 	// says what it is, for people.
 	says string
 	// service or gateway that it is; nil for neither.
-	service *service
-	gateway *gateway
-	path    string
+	service, gateway *object
+	path             string
 }
 
 // pods of a namespace, as seen from another.
@@ -72,7 +71,7 @@ var defaultPorts = map[string]int{"http": 80, "https": 443, "ws": 80, "wss": 443
 
 // resolve a URL or host:port that an object calls. local reports that the call does not leave
 // the pod. problem says why the address is not known.
-func (s *state) resolve(from object, content string) (d destination, local bool, problem string) {
+func (s *state) resolve(from *object, content string) (d destination, local bool, problem string) {
 	at := content
 	if !strings.Contains(at, "://") {
 		at = "tcp://" + at
@@ -98,7 +97,7 @@ func (s *state) resolve(from object, content string) (d destination, local bool,
 	if number == 0 {
 		return d, false, fmt.Sprintf("%q does not say its port", text.Shown(content))
 	}
-	for _, g := range sorted(s.facts.gateways) {
+	for _, g := range s.facts.kinds["Gateway"] {
 		for _, l := range g.Spec.Listeners {
 			if l.Hostname != "" && strings.EqualFold(l.Hostname, host) {
 				d.gateway = g // where its name leads to from within the cluster is not known
@@ -115,14 +114,15 @@ func (s *state) resolve(from object, content string) (d destination, local bool,
 		return d, false, ""
 	}
 	if name, namespace, inside := inCluster(host, from.Namespace); inside {
-		if id := s.nearest("Service", namespace, name, from.file); id != 0 &&
-			s.facts.services[id] != nil {
-			return s.throughService(from, s.facts.services[id], d)
+		if svc := s.nearest("Service", namespace, name, from.file); svc != nil {
+			return s.throughService(from, svc, d)
 		}
 		for _, gatewayName := range []string{name, strings.TrimSuffix(name, "-istio")} {
-			if id := s.nearest("Gateway", namespace, gatewayName, from.file); id != 0 &&
-				s.facts.gateways[id] != nil {
-				return s.throughGateway(from, s.facts.gateways[id], d), false, ""
+			if g := s.nearest("Gateway", namespace, gatewayName, from.file); g != nil {
+				// at the pods that an implementation of the Gateway API runs for it
+				d.gateway, d.says = g, fmt.Sprintf("%s port %d", g.Ref, d.port.Port)
+				d.peers = []peer{pods(from.Namespace, g.Namespace, gatewayPods(g))}
+				return d, false, ""
 			}
 		}
 	}
@@ -141,18 +141,18 @@ func inCluster(host, from string) (name, namespace string, ok bool) {
 	return "", "", false
 }
 
-func (s *state) nearest(kind, namespace, name, file string) index.ID {
+func (s *state) nearest(kind, namespace, name, file string) *object {
 	for _, id := range s.pkg.Index.Nearest(index.Key{Kind: kind, Namespace: namespace, Name: name},
 		file, nil) {
-		if s.facts.known[id] {
-			return id
+		if o := s.facts.objects[id]; o != nil && o.pods == nil {
+			return o
 		}
 	}
-	return 0
+	return nil
 }
 
 // throughService ends at the pods of a Service, on the port of the pods.
-func (s *state) throughService(from object, svc *service,
+func (s *state) throughService(from, svc *object,
 	d destination) (_ destination, local bool, problem string) {
 	d.service = svc
 	if svc.Spec.Type == "ExternalName" || len(svc.Spec.Selector) == 0 {
@@ -173,9 +173,9 @@ func (s *state) throughService(from object, svc *service,
 			d.port.Port = int(target)
 		case string:
 			var found []int
-			for _, w := range s.facts.workloads {
-				if n, named := w.ports[target]; named && w.Namespace == svc.Namespace &&
-					selects(svc.Spec.Selector, w.labels) && !slices.Contains(found, n) {
+			for _, w := range s.facts.kinds[""] {
+				if n, named := w.pods.ports[target]; named && w.Namespace == svc.Namespace &&
+					selects(svc.Spec.Selector, w.pods.labels) && !slices.Contains(found, n) {
 					found = append(found, n)
 				}
 			}
@@ -191,14 +191,7 @@ func (s *state) throughService(from object, svc *service,
 	return d, false, fmt.Sprintf("%s has no port %d", svc.Ref, d.port.Port)
 }
 
-// throughGateway ends at the pods that an implementation of the Gateway API runs for a Gateway.
-func (s *state) throughGateway(from object, g *gateway, d destination) destination {
-	d.gateway, d.says = g, fmt.Sprintf("%s port %d", g.Ref, d.port.Port)
-	d.peers = []peer{pods(from.Namespace, g.Namespace, gatewayPods(g))}
-	return d
-}
-
-func gatewayPods(g *gateway) map[string]string {
+func gatewayPods(g *object) map[string]string {
 	return map[string]string{"gateway.networking.k8s.io/gateway-name": g.Name}
 }
 
@@ -213,7 +206,6 @@ func selects(selector, labels map[string]string) bool {
 
 // binding of a workload to a tool server.
 type binding struct {
-	of    *workload
 	url   string
 	tools []string // nil for all
 }
@@ -222,11 +214,11 @@ type binding struct {
 type plan struct {
 	// calls are what each workload is known to call, beside what its settings say; a workload
 	// without an entry is not known.
-	calls map[*workload][]call
+	calls map[*object][]call
 	// callers of the pods of a Service, by the port of the pods.
-	callers map[*service]map[port][]peer
+	callers map[*object]map[port][]peer
 	// through are the bindings by gateway, and the paths at it.
-	through map[*gateway][]passage
+	through map[*object][]passage
 }
 
 type passage struct {
@@ -236,22 +228,23 @@ type passage struct {
 
 // bind finds what each workload is bound to.
 func (s *state) bind() *plan {
-	p := &plan{calls: map[*workload][]call{}, callers: map[*service]map[port][]peer{},
-		through: map[*gateway][]passage{}}
-	for _, w := range sorted(s.facts.workloads) {
+	s.facts.sort()
+	p := &plan{calls: map[*object][]call{}, callers: map[*object]map[port][]peer{},
+		through: map[*object][]passage{}}
+	for _, w := range s.facts.kinds[""] {
 		bindings, calls, known := s.bindings(w)
 		if !known {
 			continue
 		}
 		for _, b := range bindings {
 			calls = append(calls, call{url: b.url})
-			d, local, problem := s.resolve(w.object, b.url)
+			d, local, problem := s.resolve(w, b.url)
 			switch {
 			case d.gateway != nil:
 				p.through[d.gateway] = append(p.through[d.gateway], passage{b, d.path})
 			case local || problem != "":
 			case d.service != nil:
-				p.call(d.service, d.port, pods(d.service.Namespace, w.Namespace, w.selector))
+				p.call(d.service, d.port, pods(d.service.Namespace, w.Namespace, w.pods.selector))
 			}
 		}
 		p.calls[w] = calls
@@ -260,7 +253,7 @@ func (s *state) bind() *plan {
 	return p
 }
 
-func (p *plan) call(svc *service, at port, from peer) {
+func (p *plan) call(svc *object, at port, from peer) {
 	if p.callers[svc] == nil {
 		p.callers[svc] = map[port][]peer{}
 	}
@@ -269,8 +262,9 @@ func (p *plan) call(svc *service, at port, from peer) {
 
 // bindings of a workload to tool servers, and what else it calls. known is false if nothing
 // says that.
-func (s *state) bindings(w *workload) (bindings []binding, calls []call, known bool) {
-	source := w.Namespace + " " + w.madeBy
+func (s *state) bindings(o *object) (bindings []binding, calls []call, known bool) {
+	w := o.pods
+	source := o.Namespace + " " + w.madeBy
 	known = w.stated
 	tools, other := w.tools, w.calls
 	if text := s.facts.sources[source]; text != "" && !w.stated {
@@ -278,7 +272,7 @@ func (s *state) bindings(w *workload) (bindings []binding, calls []call, known b
 	}
 	for _, text := range strings.Fields(tools) {
 		at, names, some := strings.Cut(text, "#")
-		b := binding{of: w, url: at}
+		b := binding{url: at}
 		if some {
 			b.tools = strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
 		}
@@ -292,9 +286,6 @@ func (s *state) bindings(w *workload) (bindings []binding, calls []call, known b
 		return bindings, calls, known
 	}
 	more, hosts, declarative := ofConfig(config)
-	for i := range more {
-		more[i].of = w
-	}
 	bindings, calls = append(bindings, more...), append(append(calls, hosts...), w.env...)
 	return bindings, append(calls, skillHosts(s.facts.sources[source])...), known || declarative
 }

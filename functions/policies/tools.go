@@ -58,9 +58,9 @@ func literals(names map[string]bool) string {
 }
 
 // leadsTo returns what a path at a gateway may lead to.
-func (s *state) leadsTo(g *gateway, path string) (found []targetRef) {
+func (s *state) leadsTo(g *object, path string) (found []targetRef) {
 	longest := -1
-	for _, r := range sorted(s.facts.routes) {
+	for _, r := range s.facts.kinds["HTTPRoute"] {
 		if !slices.ContainsFunc(r.Spec.ParentRefs,
 			func(p targetRef) bool { return p.is("Gateway", r.Namespace, g.Ref) }) {
 			continue
@@ -107,14 +107,13 @@ func (t targetRef) is(kind, namespace string, r finding.Ref) bool {
 // behindGateways lets the pods of gateways reach the servers that agents call through them.
 func (s *state) behindGateways(p *plan) {
 	for g, passages := range p.through {
-		from := object{g.Ref, g.file}
 		open := func(url string) {
-			if d, local, problem := s.resolve(from, url); !local && problem == "" && d.service != nil {
+			if d, local, problem := s.resolve(g, url); !local && problem == "" && d.service != nil {
 				p.call(d.service, d.port, pods(d.service.Namespace, g.Namespace, gatewayPods(g)))
 			}
 		}
 		for _, passage := range passages {
-			for _, b := range sorted(s.facts.backends) {
+			for _, b := range s.facts.kinds["AgentgatewayBackend"] {
 				if !slices.ContainsFunc(s.leadsTo(g, passage.path),
 					func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) ||
 					b.Spec.MCP == nil {
@@ -129,15 +128,16 @@ func (s *state) behindGateways(p *plan) {
 }
 
 // agentgateway lets the tools through that agents are bound to at a backend.
-func (s *state) agentgateway(u *contract.Unit, b *backend) {
+func (s *state) agentgateway(u *contract.Unit, b *object) {
 	if b.Spec.MCP == nil {
 		return
 	}
 	byTarget := map[string]*allowed{}
 	var problems []string
 	bound := false
-	for _, g := range sorted(s.facts.gateways) {
-		for _, p := range s.plan().through[g] {
+	through := s.plan().through
+	for _, g := range s.facts.kinds["Gateway"] {
+		for _, p := range through[g] {
 			if !slices.ContainsFunc(s.leadsTo(g, p.path),
 				func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) {
 				continue
@@ -149,7 +149,7 @@ func (s *state) agentgateway(u *contract.Unit, b *backend) {
 	if !bound {
 		return
 	}
-	if s.guarded(u, b.Ref, "AgentgatewayPolicy") {
+	if s.guarded(u, b.Ref) {
 		return
 	}
 	if len(problems) > 0 {
@@ -179,7 +179,7 @@ func (s *state) agentgateway(u *contract.Unit, b *backend) {
 
 // allow tools, by the names that agents know, at the targets of a backend. With several
 // targets, agents see TARGET_TOOL.
-func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems []string) {
+func (b *object) allow(byTarget map[string]*allowed, tools []string) (problems []string) {
 	of := func(target string) *allowed {
 		if byTarget[target] == nil {
 			byTarget[target] = &allowed{}
@@ -219,12 +219,11 @@ func (b *backend) allow(byTarget map[string]*allowed, tools []string) (problems 
 }
 
 // guarded reports a policy that somebody wrote for an object, beside which none is derived.
-func (s *state) guarded(u *contract.Unit, of finding.Ref, kind string) bool {
-	for _, g := range sorted(s.facts.guards) {
+func (s *state) guarded(u *contract.Unit, of finding.Ref) bool {
+	for _, g := range s.facts.kinds["AgentgatewayPolicy"] {
 		refs := append(slices.Clone(g.Spec.TargetRefs), g.Spec.TargetRef)
-		if g.Kind == kind &&
-			slices.ContainsFunc(refs,
-				func(t targetRef) bool { return t.Name != "" && t.is(of.Kind, g.Namespace, of) }) {
+		if slices.ContainsFunc(refs,
+			func(t targetRef) bool { return t.Name != "" && t.is(of.Kind, g.Namespace, of) }) {
 			u.Report(finding.Warning, function+"/two-policies", krm.Node{},
 				fmt.Sprintf("%s is about %s already: no policy is derived for it", g.Ref, of),
 				"allow the tools there, or remove it")
