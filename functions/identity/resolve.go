@@ -61,16 +61,12 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []finding.Finding) {
 		origin: &cfg.Origin, By: ByRenderConfig,
 		object: finding.Ref{APIVersion: api.RenderV1alpha1, Kind: "RenderConfig", Name: cfg.Name},
 	}
-	choose := func(field string, value *string, of ...string) string {
-		if value == nil {
-			return of[0]
+	choose := func(field string, value *string, of ...string) {
+		if value != nil {
+			c.OneOf(field, *value, of...)
 		}
-		c.OneOf(field, *value, of...)
-		return *value
 	}
-	if cfg.Spec.Profile != nil {
-		c.OneOf("profile", *cfg.Spec.Profile, p.Names()...)
-	}
+	choose("profile", cfg.Spec.Profile, p.Names()...)
 	s := p.Configured(cfg).defaults()
 	if prefix := cfg.Spec.LabelPrefix; prefix != nil && checkPrefix(c, "labelPrefix", *prefix) {
 		s.Prefix = *prefix

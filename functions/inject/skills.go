@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/skills"
@@ -147,25 +148,17 @@ func (k *mounted) fetch(pod krm.PodTemplate, m *skillMounts, sources []skills.So
 	k.config = "'" + strings.ReplaceAll(string(config), "'", "''") + "'"
 }
 
-// items writes the items of a list.
+// items writes the items of a list, each with its name first.
 func items(values ...any) (text []byte) {
 	for _, v := range values {
-		var n yaml.Node
-		err := n.Encode(v)
-		if err == nil {
-			i := 2 * slices.IndexFunc(slices.Collect(slices.Chunk(n.Content, 2)),
-				func(field []*yaml.Node) bool { return field[0].Value == "name" })
-			// the name first
-			n.Content = slices.Concat(n.Content[i:i+2], n.Content[:i], n.Content[i+2:])
-			var item []byte
-			item, err = krm.BlockStyle(yaml.NewRNode(&n))
-			text = append(text,
-				"- "+strings.ReplaceAll(strings.TrimSuffix(string(item), "\n"), "\n",
-					"\n  ")+"\n"...)
-		}
+		n := yaml.NewRNode(node.Encode(v))
+		node.First(n, "name")
+		item, err := krm.BlockStyle(n)
 		if err != nil {
 			panic(err) // maps of strings always encode
 		}
+		lines := strings.ReplaceAll(strings.TrimSuffix(string(item), "\n"), "\n", "\n  ")
+		text = append(text, "- "+lines+"\n"...)
 	}
 	return text
 }
