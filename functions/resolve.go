@@ -31,15 +31,13 @@ func (p *Package) Resolve(run []Row) []finding.Finding {
 	runs := func(m *expand.Maker) bool {
 		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == m.Function })
 	}
-	var lock expand.Resource
+	base := expand.Resource{Prefix: p.Prefix()}
 	for i := range p.rows {
-		if steps := &p.rows[i].steps; steps.BuiltImage != nil {
-			lock.BuiltImage, lock.Pinned, lock.SignCard =
-				steps.BuiltImage, steps.Pinned, steps.SignCard
-			p.shared.Pinned = steps.Pinned
+		if lock := p.rows[i].steps.Lock; lock != nil {
+			base.Lock, p.shared.Pinned = lock, lock.Image
 		}
 	}
-	p.Expansions.Resolve(p.Prefix(), p.shared.Config, runs, lock)
+	p.Expansions.Resolve(base, runs)
 	p.report.Add(p.shared.Identity.ReadNamespaces()...)
 	for i := range p.rows {
 		if resolve := p.rows[i].steps.Resolve; resolve != nil {

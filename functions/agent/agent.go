@@ -4,6 +4,7 @@ package agent
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/node"
@@ -28,11 +30,11 @@ const nameLabel = "app.kubernetes.io/name"
 // Expand makes the objects of an Agent.
 func Expand(r *expand.Resource, g *generation) {
 	e := expander{Resource: r, generation: g}
-	if !r.Decode("agent/field", &e.agent) || !e.readTemplate() {
+	if !r.Decode("field", &e.agent) || !e.readTemplate() {
 		return
 	}
 	e.checkGeneration()
-	r.CheckReplicas("agent", "spec.replicas", e.agent.Spec.Replicas)
+	r.CheckReplicas("spec.replicas", e.agent.Spec.Replicas)
 	e.images()
 	e.labels()
 	if g.completes {
@@ -66,7 +68,7 @@ func (e *expander) error(rule, field, message, hint string) {
 // selector is the Deployment's. The operator selected by all labels of an Agent.
 func (e *expander) selector() map[string]string {
 	labels := make(map[string]string)
-	if e.generation.selectsByAll {
+	if e.generation.completes {
 		maps.Copy(labels, e.agent.Labels)
 	}
 	labels[nameLabel] = e.Name
@@ -101,29 +103,19 @@ func (e *expander) authorLabels() map[string]string {
 
 // optIn are the labels by which a workload opts in. They belong to it alone.
 func (e *expander) optIn() map[string]string {
-	labels := make(map[string]string)
-	for _, from := range []map[string]string{e.agent.Labels, e.agent.Spec.Labels} {
-		for _, name := range []string{"inject", "spiffe", "spire"} {
-			if value, ok := from[e.Prefix+"/"+name]; ok {
-				labels[e.Prefix+"/"+name] = value
-			}
-		}
-	}
-	return labels
+	return e.OptIn(e.agent.Labels, e.agent.Spec.Labels)
 }
 
 // readTemplate finds the pod template, whose comments and order stay.
 func (e *expander) readTemplate() (ok bool) {
 	tree, err := e.Parse()
-	if err != nil {
-		e.error("layout", "", err.Error(), "write the object in block style")
+	if e.FailIf(err != nil, "layout", "", "write the object in block style", "%v", err) {
 		return false
 	}
 	at := "spec.podTemplateSpec"
 	e.template = node.Get(tree, "spec", "podTemplateSpec")
-	if e.template == nil || e.template.YNode().Kind != yaml.MappingNode {
-		e.error("no-pod-template", at, "an Agent needs a pod template",
-			"set spec.podTemplateSpec.spec.containers")
+	if e.FailIf(e.template == nil || e.template.YNode().Kind != yaml.MappingNode, "no-pod-template",
+		at, "set spec.podTemplateSpec.spec.containers", "an Agent needs a pod template") {
 		return false
 	}
 	if node.Get(e.template, "containers") != nil { // the short form of 001
@@ -131,51 +123,45 @@ func (e *expander) readTemplate() (ok bool) {
 	}
 	for i, key := range e.template.YNode().Content {
 		if field := key.Value; i%2 == 0 && field != "metadata" && field != "spec" {
-			e.error("field", at+"."+field, "a pod template has no such field",
-				"remove or correct it: it has metadata and spec")
+			e.Fail("field", at+"."+field, "remove or correct it: it has metadata and spec",
+				"a pod template has no such field")
 		}
 	}
 	e.spec = node.Get(e.template, "spec")
-	if len(node.Items(e.spec, "containers")) == 0 {
-		e.error("no-containers", at+".spec", "no containers", "name at least one container")
+	if e.FailIf(len(node.Items(e.spec, "containers")) == 0, "no-containers", at+".spec",
+		"name at least one container", "no containers") {
 		return false
 	}
 	return true
 }
 
-// Placeholder reports whether an image is missing: left out, or a note in angle brackets,
+// placeholder reports whether an image is missing: left out, or a note in angle brackets,
 // as in published manifests.
-func Placeholder(image string) bool {
+func placeholder(image string) bool {
 	return image == "" || strings.HasPrefix(image, "<") && strings.HasSuffix(image, ">")
 }
 
 // images puts the image of the source into the first container and into those
 // without one.
 func (e *expander) images() {
-	image := e.image()
+	image, at := e.image(), "spec.image"
+	if e.agent.Spec.ImageSource != nil {
+		at = "spec.imageSource"
+	}
 	for i, c := range node.Items(e.spec, "containers") {
 		have := node.Text(c, "image")
-		if image != "" && (i == 0 || Placeholder(have)) {
-			if !Placeholder(have) && have != image {
+		if image != "" && (i == 0 || placeholder(have)) {
+			if !placeholder(have) && have != image {
 				e.Report(finding.Info, "agent/image-replaced",
 					fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
-					fmt.Sprintf("%s is replaced by %s of %s", have, image, e.imageField()), "")
+					fmt.Sprintf("%s is replaced by %s of %s", have, image, at), "")
 			}
 			node.Set(c, "image", image)
-		} else if Placeholder(have) && e.agent.Spec.ImageSource == nil {
-			e.error("no-image", "spec",
-				fmt.Sprintf("the container %s has no image", node.Text(c, "name")),
-				"set spec.imageSource.image or spec.imageSource.buildRef")
+		} else if placeholder(have) && e.agent.Spec.ImageSource == nil {
+			e.Fail("no-image", "spec", "set spec.imageSource.image or spec.imageSource.buildRef",
+				"the container %s has no image", node.Text(c, "name"))
 		}
 	}
-}
-
-// imageField is where the image of the source is written.
-func (e *expander) imageField() string {
-	if e.agent.Spec.ImageSource == nil {
-		return "spec.image"
-	}
-	return "spec.imageSource"
 }
 
 // image is that of the source, "" where a finding says why there is none.
@@ -183,24 +169,24 @@ func (e *expander) image() string {
 	source, at := e.agent.Spec.ImageSource, "spec.imageSource"
 	switch {
 	case source == nil && e.agent.Spec.Image != "":
-		e.CheckImage("agent", "spec.image", e.agent.Spec.Image)
+		e.CheckImage("spec.image", e.agent.Spec.Image)
 		return e.agent.Spec.Image
 	case source == nil:
 	case e.agent.Spec.Image != "":
-		e.error("two-images", "spec.image", "both image and imageSource", "keep one of them")
+		e.Fail("two-images", "spec.image", "keep one of them", "both image and imageSource")
 	case source.Image != "" && source.BuildRef != nil:
-		e.error("two-images", at, "both image and buildRef", "keep one of them")
+		e.Fail("two-images", at, "keep one of them", "both image and buildRef")
 	case source.BuildRef != nil:
-		if image, found := e.BuiltImage(e.Namespace, source.BuildRef.Name); found {
+		if image, found := e.Built(e.Namespace, source.BuildRef.Name); found {
 			return image
 		}
-		e.error("build-unresolved", at+".buildRef",
-			fmt.Sprintf("the image of the AgentBuild %s is not known", source.BuildRef.Name),
-			"run `armature pin-builds` once the build is done")
-	case Placeholder(source.Image):
-		e.error("no-image", at, "neither image nor buildRef", "set one of them")
+		e.Fail("build-unresolved", at+".buildRef",
+			"run `armature pin-builds` once the build is done",
+			"the image of the AgentBuild %s is not known", source.BuildRef.Name)
+	case placeholder(source.Image):
+		e.Fail("no-image", at, "set one of them", "neither image nor buildRef")
 	default:
-		e.CheckImage("agent", at+".image", source.Image)
+		e.CheckImage(at+".image", source.Image)
 		return source.Image
 	}
 	return ""
@@ -219,16 +205,10 @@ func (e *expander) labels() {
 	for key, value := range e.selector() {
 		node.Set(labels, key, value)
 	}
-	sortFields(labels)
+	all := slices.SortedStableFunc(slices.Chunk(labels.YNode().Content, 2),
+		func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
+	labels.YNode().Content = slices.Concat(all...)
 	node.First(e.template, "metadata")
-}
-
-func sortFields(n *yaml.RNode) {
-	all := slices.Collect(slices.Chunk(n.YNode().Content, 2))
-	slices.SortStableFunc(all, func(a, b []*yaml.Node) int {
-		return strings.Compare(a[0].Value, b[0].Value)
-	})
-	n.YNode().Content = slices.Concat(all...)
 }
 
 // annotations are the Deployment's.
@@ -241,11 +221,10 @@ func (e *expander) annotations() map[string]string {
 		field := fmt.Sprintf("spec.skills[%d]", i)
 		key := keys.SkillPrefix + cmp.Or(s.Name, skills.Folder(s.Ref))
 		if problem, hint := skills.Check(key[len(keys.SkillPrefix):], s.Ref); problem != "" {
-			e.error("skill", field, problem, hint)
+			e.Report(finding.Error, "agent/skill", field, problem, hint)
 		} else if _, twice := annotations[key]; twice {
-			e.error("skill", field,
-				fmt.Sprintf("a second skill is named %q", key[len(keys.SkillPrefix):]),
-				"remove it, or set another name")
+			e.Fail("skill", field, "remove it, or set another name", "a second skill is named %q",
+				key[len(keys.SkillPrefix):])
 		}
 		annotations[key] = s.Ref
 	}
@@ -258,30 +237,26 @@ func (e *expander) asksFor(feature string) bool {
 	if value == "" {
 		value = e.agent.Annotations[key]
 	}
-	if value != "" && value != "enabled" && value != "disabled" {
-		e.error("annotation", "metadata.annotations",
-			fmt.Sprintf("the annotation %s takes enabled or disabled, not %q", key, value),
-			"correct the value")
-	}
+	e.FailIf(value != "" && value != "enabled" && value != "disabled", "annotation",
+		"metadata.annotations", "correct the value",
+		"the annotation %s takes enabled or disabled, not %q", key, value)
 	return value == "enabled"
 }
 
 // servicePorts are the author's, or one for what the containers declare.
 func (e *expander) servicePorts() []api.ServicePort {
 	ports := e.agent.Spec.ServicePorts
-	if len(ports) == 0 && e.generation.completes { // the operator does not look at the containers
-		return []api.ServicePort{{Name: "http", Protocol: "TCP", Port: e.generation.port,
-			TargetPort: e.generation.port}}
-	}
 	if len(ports) == 0 {
 		port := e.generation.port
 		for _, c := range node.Items(e.spec, "containers") {
-			if declared := node.Items(c, "ports"); len(declared) > 0 {
-				if n, ok := scalar.Int(node.Text(declared[0], "containerPort")); ok {
-					port = n
-				}
-				break
+			declared := node.Items(c, "ports")
+			if len(declared) == 0 || e.generation.completes { // the operator does not look at them
+				continue
 			}
+			if n, ok := scalar.Int(node.Text(declared[0], "containerPort")); ok {
+				port = n
+			}
+			break
 		}
 		return []api.ServicePort{{Name: "http", Protocol: "TCP", Port: port, TargetPort: port}}
 	}
@@ -289,22 +264,17 @@ func (e *expander) servicePorts() []api.ServicePort {
 	for i := range ports {
 		p := &ports[i]
 		at := fmt.Sprintf("spec.servicePorts[%d]", i)
-		if p.Port < 1 || p.Port > 65535 {
-			e.error("port", at+".port", fmt.Sprintf("%d is not a port", p.Port), "use 1 to 65535")
-		}
-		if p.Name == "" && len(ports) > 1 {
-			e.error("port", at, "one of several ports has no name",
-				"name it: Kubernetes demands it")
-		}
-		if names[p.Name] {
-			e.error("port", at+".name", fmt.Sprintf("a second port is named %q", p.Name),
-				"rename one of the two")
-		}
+		e.FailIf(p.Port < 1 || p.Port > 65535, "port", at+".port", "use 1 to 65535",
+			"%d is not a port", p.Port)
+		e.FailIf(p.Name == "" && len(ports) > 1, "port", at, "name it: Kubernetes demands it",
+			"one of several ports has no name")
+		e.FailIf(names[p.Name], "port", at+".name", "rename one of the two",
+			"a second port is named %q", p.Name)
 		names[p.Name] = true
 		switch p.TargetPort.(type) {
 		case nil, string, int64:
 		default:
-			e.error("port", at+".targetPort", "neither a number nor a name", "correct the value")
+			e.Fail("port", at+".targetPort", "correct the value", "neither a number nor a name")
 		}
 	}
 	return ports
@@ -324,4 +294,107 @@ func (e *expander) networkPolicy(ports []api.ServicePort) {
 		"podSelector", node.Map("matchLabels", e.selector()), "policyTypes", []string{"Ingress"},
 		"ingress", []node.Fields{node.Map(
 			"from", []node.Fields{node.Map("podSelector", node.Fields{})}, "ports", open)})))
+}
+
+//go:embed README.md
+var page string
+
+const function = "agent"
+
+// Function expands Agents.
+func Function() contract.Function {
+	groups := append(contract.Agents[:2:2], contract.Pillars...)
+	return contract.Function{
+		Name: function,
+		Summary: "expand Agent (agent.kagenti.dev) into Deployment, Service, ServiceAccount and " +
+			"least-privilege RBAC",
+		Page: page,
+		Kinds: []contract.Kind{
+			{Name: "Agent", Groups: groups, Versions: []string{"v1alpha1"}, Use: contract.Expands,
+				Fields: api.Agent{}, Config: "spec.kagenti"},
+			{Name: "AgentBuild", Groups: contract.Agents, Versions: []string{"v1alpha1"},
+				Use: contract.Elsewhere},
+		},
+		Migration: contract.Migration{Fields: moves, Finish: finish, Notes: notes, Beside: card},
+		New: func(p *contract.Package) contract.Steps {
+			g := generationOf(p)
+			return contract.Steps{Expand: func(r *expand.Resource) { Expand(r, g) }}
+		},
+	}
+}
+
+// serviceAccount is the one that the pods run as: the author's, or one of the
+// agent's own.
+func (e *expander) serviceAccount() string {
+	if name := node.Text(e.spec, "serviceAccountName"); name != "" {
+		return name
+	}
+	node.Set(e.spec, "serviceAccountName", e.Name)
+	e.add("v1", "ServiceAccount", e.Name, nil, nil)
+	return e.Name
+}
+
+// rbac lets the account read the ConfigMaps and Secrets that the pods name, and
+// nothing else. Where they name none there is nothing to allow.
+func (e *expander) rbac(account string) {
+	configMaps, secrets := make(map[string]bool), make(map[string]bool)
+	references(e.spec, configMaps, secrets)
+	var rules []node.Fields
+	for _, kind := range []struct {
+		resource string
+		names    map[string]bool
+	}{{"configmaps", configMaps}, {"secrets", secrets}} {
+		if names := slices.Sorted(maps.Keys(kind.names)); len(names) > 0 {
+			rules = append(rules,
+				node.Map("apiGroups", []string{""}, "resources", []string{kind.resource},
+					"resourceNames", names, "verbs", []string{"get", "watch"}))
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	if e.Namespace == "" {
+		e.Report(finding.Warning, "agent/no-namespace", "metadata",
+			"no Role is generated for the ConfigMaps "+
+				"and Secrets that it names, because a RoleBinding needs the namespace of its "+
+				"ServiceAccount",
+			"set metadata.namespace, if the agent reads them through the API")
+		return
+	}
+	const group = "rbac.authorization.k8s.io"
+	e.add(group+"/v1", "Role", e.Name, nil, node.Map("rules", rules))
+	e.add(group+"/v1", "RoleBinding", e.Name, nil, node.Map(
+		"roleRef", node.Map("apiGroup", group, "kind", "Role", "name", e.Name),
+		"subjects",
+		[]node.Fields{node.Map("kind", "ServiceAccount", "name", account, "namespace", e.Namespace)}))
+}
+
+// references gathers the ConfigMaps and Secrets that containers and volumes of
+// a pod name.
+func references(spec *yaml.RNode, configMaps, secrets map[string]bool) {
+	note := func(names map[string]bool, n *yaml.RNode, key string) {
+		if name := node.Text(n, key); name != "" {
+			names[name] = true
+		}
+	}
+	for _, list := range []string{"initContainers", "containers"} {
+		for _, c := range node.Items(spec, list) {
+			for _, env := range node.Items(c, "env") {
+				note(configMaps, node.Get(env, "valueFrom", "configMapKeyRef"), "name")
+				note(secrets, node.Get(env, "valueFrom", "secretKeyRef"), "name")
+			}
+			for _, from := range node.Items(c, "envFrom") {
+				note(configMaps, node.Get(from, "configMapRef"), "name")
+				note(secrets, node.Get(from, "secretRef"), "name")
+			}
+		}
+	}
+	for _, v := range node.Items(spec, "volumes") {
+		note(configMaps, node.Get(v, "configMap"), "name")
+		note(secrets, node.Get(v, "secret"), "secretName")
+		for _, source := range node.Items(node.Get(v, "projected"), "sources") {
+			note(configMaps, node.Get(source, "configMap"), "name")
+			note(secrets, node.Get(source, "secret"), "name")
+		}
+	}
 }

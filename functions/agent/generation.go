@@ -1,13 +1,16 @@
 package agent
 
 import (
+	_ "embed"
 	"fmt"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/internal/node"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -16,10 +19,9 @@ type generation struct {
 	name   string
 	suffix string // of the Service's name
 	port   int    // of the Service where nobody names one
-	// completes says that pods get ports, a cache and security contexts.
+	// completes says that pods get ports, a cache and security contexts, and that all labels of
+	// the Agent select them.
 	completes bool
-	// selectsByAll says that all labels of the Agent select its pods.
-	selectsByAll bool
 }
 
 func (g *generation) service(agent string) string { return agent + g.suffix }
@@ -28,7 +30,7 @@ func (g *generation) service(agent string) string { return agent + g.suffix }
 // Kagenti's operator from December 2025 until it lost its Agents in February 2026.
 var (
 	document = generation{name: "document", suffix: "-svc", port: 8080}
-	operator = generation{name: "operator", port: 8000, completes: true, selectsByAll: true}
+	operator = generation{name: "operator", port: 8000, completes: true}
 )
 
 // chosen returns the generation that a configuration names; nil if it does not exist.
@@ -59,12 +61,9 @@ func generationOf(p *contract.Package) *generation {
 
 // checkGeneration reports the fields that the generation does not know.
 func (e *expander) checkGeneration() {
-	if e.agent.Spec.Image != "" && !e.generation.completes {
-		e.error("generation", "spec.image",
-			"image is not supported in generation "+e.generation.name+" of Kagenti's Agents",
-			"write spec.imageSource.image, or set spec.kagenti.generation: operator in "+
-				"armature.yaml")
-	}
+	e.FailIf(e.agent.Spec.Image != "" && !e.generation.completes, "generation", "spec.image",
+		"write spec.imageSource.image, or set spec.kagenti.generation: operator in armature.yaml",
+		"image is not supported in generation %s of Kagenti's Agents", e.generation.name)
 }
 
 // complete adds what the operator added to pods, where the author says nothing of
@@ -112,4 +111,66 @@ func (e *expander) cache(containers []*yaml.RNode) {
 		}
 	}
 	node.Extend(e.spec, "volumes", node.Map("name", cacheVolume, "emptyDir", node.Fields{}))
+}
+
+//go:embed migrate.txt
+var moves string
+
+// finish opts the Deployment of an Agent in. 001, "Migration Example": an Agent
+// had the platform's identity.
+func finish(tree *yaml.RNode, prefix string) error {
+	if tree.GetKind() != "Deployment" || tree.GetLabels()[prefix+"/inject"] != "" {
+		return nil
+	}
+	return tree.PipeE(yaml.Lookup("metadata", "labels"),
+		yaml.SetField(prefix+"/inject", yaml.NewScalarRNode("enabled")))
+}
+
+// notes says what the migration of an Agent does beside moving fields.
+func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []foreign.Field) {
+	spec := o.Get("spec", "podTemplateSpec")
+	if short := spec.Get("containers"); !short.Exists() {
+		spec = spec.Get("spec")
+	}
+	first := true
+	for c := range spec.Get("containers").Items() {
+		image := c.Get("image")
+		for _, source := range []string{"imageSource", "image"} {
+			if image.Exists() && o.Get("spec", source).Exists() &&
+				(first || placeholder(image.Text())) {
+				notes = append(notes,
+					foreign.Field{Path: image.Path(), Fate: foreign.Dropped, Reason: "spec." + source +
+						" sets the image"})
+			}
+		}
+		first = false
+	}
+	label := prefix + "/inject"
+	if !o.Get("metadata", "labels", label).Exists() && !o.Get("spec", "labels", label).Exists() {
+		notes = append(notes,
+			foreign.Field{Path: "Deployment metadata.labels[" + label + "]", Fate: foreign.Added,
+				Reason: "an Agent has the platform's identity; remove the label if it should not"})
+	}
+	g := chosen(config)
+	other := "spec.kagenti.generation: operator in armature.yaml names it " + operator.service(o.Name) +
+		", as Kagenti's operator does since December 2025"
+	if g == &operator {
+		other = "spec.kagenti.generation: document in armature.yaml names it " + document.service(o.Name)
+	}
+	notes = append(notes, foreign.Field{Path: "Service " + g.service(o.Name), Fate: foreign.Added,
+		Reason: "the name in generation " + g.name +
+			", since the input has no objects that a controller made of the Agent; " + other})
+	return append(notes, foreign.Field{Path: "AgentCard " + o.Name + "-card", Fate: foreign.Added,
+		Reason: "keeps the agent known to discovery"})
+}
+
+// card is an AgentCard, by which the agent stays known to discovery.
+func card(o *krm.Object, prefix string) []byte {
+	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " + o.Name +
+		"-card\n"
+	if o.Namespace != "" {
+		text += "  namespace: " + o.Namespace + "\n"
+	}
+	return []byte(text + "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: " + o.Name +
+		"\n  syncPeriod: 30s\n")
 }

@@ -1,20 +1,22 @@
 // Package asyncactor expands the AsyncActor of 004 to what the Asya operator made
 // of it: the workload with its sidecar, the runtime script, scaling by KEDA, the
-// addQueue as a declared resource, and what they need to be let in.
+// queue as a declared resource, and what they need to be let in.
 package asyncactor
 
 import (
 	"cmp"
+	_ "embed"
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/expand"
-	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
@@ -41,7 +43,7 @@ const (
 
 func (s *state) expand(r *expand.Resource, g *generation) {
 	e := &expander{Resource: r, config: &s.config, generation: g, judged: s.judged}
-	if !r.Decode("async-actor/field", &e.actor) {
+	if !r.Decode("field", &e.actor) {
 		return
 	}
 	if g.short && !takeFlavors(e) {
@@ -71,11 +73,20 @@ type expander struct {
 	judged map[*krm.Object]bool
 }
 
-func (e *expander) error(rule, field, message, hint string) {
+// Fail reports an error, and the flavor that the field is from.
+func (e *expander) Fail(rule, field, hint, message string, values ...any) {
 	if flavor := e.flavorOf(field); flavor != "" {
-		message += ", by the flavor " + text.Shown(flavor)
+		message, values = message+", by the flavor %s", append(values, flavor)
 	}
-	e.Report(finding.Error, "async-actor/"+rule, field, message, hint)
+	e.Resource.Fail(rule, field, hint, message, values...)
+}
+
+// FailIf calls Fail if something is wrong, and returns whether it is.
+func (e *expander) FailIf(wrong bool, rule, field, hint, message string, values ...any) bool {
+	if wrong {
+		e.Fail(rule, field, hint, message, values...)
+	}
+	return wrong
 }
 
 // add adds an object of a component with a spec, and the labels of all of them.
@@ -101,8 +112,7 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 
 // addShared adds an object that the actors of a namespace have together.
 func (e *expander) addShared(component, apiVersion, kind, name string,
-	annotations map[string]string,
-	body node.Fields) {
+	annotations map[string]string, body node.Fields) {
 	e.Add(expand.Object{
 		APIVersion: apiVersion, Kind: kind, Name: name, Shared: true, Annotations: annotations,
 		Body: body.Node(),
@@ -128,15 +138,6 @@ func (e *expander) kind() string {
 // endActor reports whether the actor ends the way of messages.
 func (e *expander) endActor() bool { return slices.Contains(e.generation.ends.all, e.Name) }
 
-func value[T any](p *T, fallback T) T {
-	if p == nil {
-		return fallback
-	}
-	return *p
-}
-
-func textOf(p *string) string { return value(p, "") }
-
 // addWorkload is the Deployment or StatefulSet.
 func addWorkload(e *expander) {
 	completeRuntime(e)
@@ -145,7 +146,7 @@ func addWorkload(e *expander) {
 	addStates(e)
 	var replicas, service any
 	if !e.scales() { // otherwise KEDA owns them
-		replicas = value(e.actor.Spec.Workload.Replicas, 1)
+		replicas = node.Or(e.actor.Spec.Workload.Replicas, 1)
 	}
 	if e.kind() == "StatefulSet" {
 		service = e.Name
@@ -203,10 +204,7 @@ func addSidecar(e *expander) {
 // sidecarImage is the actor's, the configuration's or the generation's, and the policy
 // by which it is pulled.
 func sidecarImage(e *expander) (image, policy string) {
-	image, policy = e.generation.image, "IfNotPresent"
-	if e.config.SidecarImage != nil {
-		image = *e.config.SidecarImage
-	}
+	image, policy = node.Or(e.config.SidecarImage, e.generation.image), "IfNotPresent"
 	spec := &e.actor.Spec.Sidecar
 	parts, mapping, _ := spec.Image.Parts() // checked
 	switch {
@@ -250,7 +248,7 @@ func sidecarEnv(e *expander) (env []any) {
 }
 
 func (e *expander) processing() int {
-	return value(e.actor.Spec.Timeout.Processing, defaultProcessing)
+	return node.Or(e.actor.Spec.Timeout.Processing, defaultProcessing)
 }
 
 // gateway is the configured one, or that of the author's container.
@@ -276,7 +274,7 @@ func completePod(e *expander) {
 	if e.actor.Spec.Timeout.GracefulShutdown != nil ||
 		node.Get(spec, "terminationGracePeriodSeconds") == nil {
 		node.Set(spec, "terminationGracePeriodSeconds",
-			value(e.actor.Spec.Timeout.GracefulShutdown, defaultShutdown))
+			node.Or(e.actor.Spec.Timeout.GracefulShutdown, defaultShutdown))
 	}
 	if e.transport.config.ActorRoleARN != "" {
 		node.Set(spec, "serviceAccountName", e.accountName())
@@ -306,10 +304,7 @@ func completePod(e *expander) {
 
 // addRuntimeConfigMap holds the script. All actors of a namespace share it.
 func addRuntimeConfigMap(e *expander) {
-	script := textOf(e.config.RuntimeScript)
-	if script == "" {
-		script = *e.generation.script
-	}
+	script := cmp.Or(node.Or(e.config.RuntimeScript, ""), *e.generation.script)
 	e.addShared(Runtime, "v1", "ConfigMap", Runtime, nil,
 		node.Map("data", node.Map(scriptName,
 			&yaml.Node{Kind: yaml.ScalarNode, Tag: yaml.NodeTagString, Style: yaml.LiteralStyle,
@@ -324,4 +319,72 @@ func addServiceAccount(e *expander) {
 		e.add("serviceaccount", "v1", "ServiceAccount", e.accountName(),
 			map[string]string{"eks.amazonaws.com/role-arn": role}, nil)
 	}
+}
+
+//go:embed README.md
+var page string
+
+const function = "async-actor"
+
+// Function expands AsyncActors.
+func Function() contract.Function {
+	return contract.Function{
+		Name: function,
+		Summary: "expand AsyncActor (asya.sh) into its workload with sidecar and script, queue and " +
+			"scaling by KEDA",
+		Page: page,
+		Kinds: []contract.Kind{{
+			Name: "AsyncActor", Groups: []contract.Group{{Name: keys.Asya}},
+			Versions: []string{"v1alpha1"}, Use: contract.Expands, Fields: api.AsyncActor{},
+			Config: "spec.asya", Own: true,
+		}, {
+			Name: flavorKind, Groups: []contract.Group{{Name: flavorGroup, Open: true}},
+			Versions: flavorVersions, Use: contract.Refers, Shared: true, Cluster: true,
+		}},
+		Migration: contract.Migration{Fields: "moved spec: the objects of the actor"},
+		New:       begin,
+	}
+}
+
+type state struct {
+	pkg    *contract.Package
+	config api.AsyaSpec
+	judged map[*krm.Object]bool // flavors whose findings are reported
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p, judged: make(map[*krm.Object]bool)}
+	s.config = node.Or(p.Config.Asya, s.config)
+	g := generationOf(p, &s.config)
+	steps := contract.Steps{Expand: func(r *expand.Resource) { s.expand(r, g) }}
+	if file := node.Or(s.config.RuntimeScriptFile, ""); file != "" {
+		steps.File = &contract.File{Name: file, Take: s.script}
+	}
+	return steps
+}
+
+// maxScript is what fits a ConfigMap beside its metadata.
+const maxScript = 1<<20 - 8<<10
+
+// script takes the text of the runtime script that the configuration names.
+func (s *state) script(content []byte) {
+	problem := ""
+	switch {
+	case s.config.RuntimeScript != nil:
+		problem = "is named beside a runtimeScript: keep one of them"
+	case content == nil:
+		problem = "is not a file of the package"
+	case !utf8.Valid(content):
+		problem = "is not text"
+	case len(content) > maxScript:
+		problem = "does not fit a ConfigMap"
+	}
+	if problem != "" {
+		s.pkg.Misconfigured("config/runtime-script", "spec.asya.runtimeScriptFile",
+			text.Shown(*s.config.RuntimeScriptFile)+" "+problem,
+			"correct the path, which is relative to the package; where a host passes manifests "+
+				"only, write the text to spec.asya.runtimeScript")
+	}
+	script := string(content)
+	s.config.RuntimeScript, s.config.RuntimeScriptFile = &script, nil
 }

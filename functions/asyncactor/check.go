@@ -35,8 +35,8 @@ func check(e *expander) {
 	checkResiliency(e)
 	checkStates(e)
 	if k := e.kind(); k != "Deployment" && k != "StatefulSet" {
-		e.error("workload-kind", "spec.workload.kind",
-			fmt.Sprintf("an AsyncActor cannot be a %s", k), "write Deployment or StatefulSet")
+		e.Fail("workload-kind", "spec.workload.kind", "write Deployment or StatefulSet",
+			"an AsyncActor cannot be a %s", k)
 	}
 	readTransport(e)
 	if e.transport != nil {
@@ -55,22 +55,20 @@ func readTemplate(e *expander) {
 		return // reported
 	}
 	tree, err := e.Parse()
-	if err != nil {
-		e.error("layout", "", err.Error(), "write the object in block style")
+	if e.FailIf(err != nil, "layout", "", "write the object in block style", "%v", err) {
 		return
 	}
 	template := node.Get(tree, "spec", "workload", "template")
 	if template == nil || template.YNode().Kind != yaml.MappingNode ||
 		len(node.Items(template, "spec", "containers")) == 0 {
-		e.error("no-template", templateAt, "an AsyncActor needs a pod template with containers",
-			"set spec.workload.template.spec.containers, with one named asya-runtime")
+		e.Fail("no-template", templateAt,
+			"set spec.workload.template.spec.containers, with one named asya-runtime",
+			"an AsyncActor needs a pod template with containers")
 		return
 	}
 	for key := range e.actor.Spec.Workload.Template {
-		if key != "metadata" && key != "spec" {
-			e.error("field", templateAt+"."+key, "a pod template has no such field",
-				"remove or correct it: it has metadata and spec")
-		}
+		e.FailIf(key != "metadata" && key != "spec", "field", templateAt+"."+key,
+			"remove or correct it: it has metadata and spec", "a pod template has no such field")
 	}
 	e.template = template
 }
@@ -99,47 +97,42 @@ func checkContainers(e *expander) {
 			}
 			switch name := node.Text(c, "name"); {
 			case e.generation.short && at != e.generation.podAt && strings.HasPrefix(name, "asya-"):
-				e.error("reserved-container", at+".name",
-					"names of containers that begin with asya- are those of Asya", "rename it")
+				e.Fail("reserved-container", at+".name", "rename it",
+					"names of containers that begin with asya- are those of Asya")
 			case name == Sidecar:
-				e.error("reserved-container", at+".name",
-					"asya-sidecar is the name of the container that is added", "rename it")
+				e.Fail("reserved-container", at+".name", "rename it",
+					"asya-sidecar is the name of the container that is added")
 			case name == Runtime && list == "containers":
 				if found++; found > 1 {
-					e.error("two-runtimes", at+".name", "a second container is named asya-runtime",
-						"keep one; it is the one that holds the handler")
+					e.Fail("two-runtimes", at+".name",
+						"keep one; it is the one that holds the handler",
+						"a second container is named asya-runtime")
 				}
 				checkRuntime(e, c, at)
 			}
 		}
 	}
-	if found == 0 {
-		e.error("no-runtime", templateAt+".spec.containers", "no container is named asya-runtime",
-			"name the one that holds the handler asya-runtime")
-	}
+	e.FailIf(found == 0, "no-runtime", templateAt+".spec.containers",
+		"name the one that holds the handler asya-runtime", "no container is named asya-runtime")
 }
 
 func checkRuntime(e *expander, c *yaml.RNode, at string) {
-	if node.Get(c, "command") != nil {
-		e.error("command", at+".command",
-			"asya-runtime starts the runtime script, so that it has no command of its own",
-			"remove it; set spec.workload.pythonExecutable to choose Python, and the variable "+
-				"ASYA_HANDLER to choose what runs")
-	}
+	e.FailIf(node.Get(c, "command") != nil, "command", at+".command",
+		"remove it; set spec.workload.pythonExecutable to choose Python, and the variable "+
+			"ASYA_HANDLER to choose what runs",
+		"asya-runtime starts the runtime script, so that it has no command of its own")
 	for i, v := range node.Items(c, "env") {
 		name := node.Text(v, "name")
-		if name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() ||
-			name == stateMounts && len(e.actor.Spec.StateProxy) > 0 {
-			e.error("reserved-variable", fmt.Sprintf("%s.env[%d]", at, i),
-				name+" is set by what is added", "remove it")
-		}
+		e.FailIf(name == "ASYA_SOCKET_DIR" || name == "ASYA_ENABLE_VALIDATION" && e.endActor() ||
+			name == stateMounts && len(e.actor.Spec.StateProxy) > 0, "reserved-variable",
+			fmt.Sprintf("%s.env[%d]", at, i), "remove it", "%s is set by what is added", name)
 	}
 	for i, m := range node.Items(c, "volumeMounts") {
 		if path := node.Text(m, "mountPath"); path == socketDir || path == scriptPath ||
 			path == stateDir &&
 				len(e.actor.Spec.StateProxy) > 0 {
-			e.error("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
-				path+" is mounted by what is added", "mount yours elsewhere")
+			e.Fail("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
+				"mount yours elsewhere", "%s is mounted by what is added", path)
 		}
 	}
 }
@@ -148,8 +141,8 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 func checkPods(e *expander) {
 	for i, v := range node.Items(e.template, "spec", "volumes") {
 		if name := node.Text(v, "name"); slices.Contains(reservedVolumes(e), name) {
-			e.error("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i),
-				fmt.Sprintf("%q is the name of a volume that is added", name), "rename it")
+			e.Fail("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i),
+				"rename it", "%q is the name of a volume that is added", name)
 		}
 	}
 	selector := e.selector()
@@ -157,9 +150,10 @@ func checkPods(e *expander) {
 		if have := node.Get(e.template, "metadata", "labels"); have != nil &&
 			node.Get(have, key) != nil &&
 			node.Text(have, key) != selector[key] {
-			e.error("reserved-label", templateAt+".metadata.labels",
-				fmt.Sprintf("the label %s selects the pods: it is %s, not %s", key, selector[key],
-					node.Text(have, key)), "remove it, or choose another key")
+			e.Fail("reserved-label", templateAt+".metadata.labels",
+				"remove it, or choose another key",
+				"the label %s selects the pods: it is %s, not %s", key, selector[key],
+				node.Text(have, key))
 		}
 	}
 }
@@ -184,18 +178,16 @@ func checkNumbers(e *expander) {
 		{"spec.replicas", spec.Replicas, 0},
 	} {
 		if n.value != nil && *n.value < n.least {
-			e.error("out-of-range", n.field, fmt.Sprintf("%d is less than %d", *n.value, n.least),
-				fmt.Sprintf("write %d or more", n.least))
+			e.Fail("out-of-range", n.field, fmt.Sprintf("write %d or more", n.least),
+				"%d is less than %d", *n.value, n.least)
 		}
 	}
 	checkPullPolicy(e, "spec.sidecar.imagePullPolicy", spec.Sidecar.ImagePullPolicy)
 }
 
 func checkPullPolicy(e *expander, field, p string) {
-	if p != "" && p != "Always" && p != "IfNotPresent" && p != "Never" {
-		e.error("pull-policy", field, fmt.Sprintf("%q is not a policy", text.Shown(p)),
-			"write Always, IfNotPresent or Never")
-	}
+	e.FailIf(p != "" && p != "Always" && p != "IfNotPresent" && p != "Never", "pull-policy", field,
+		"write Always, IfNotPresent or Never", "%q is not a policy", p)
 }
 
 // readTransport is 004's "Transport Validation". The actor's finding says where the
@@ -209,22 +201,22 @@ func readTransport(e *expander) {
 	names := strings.Join(slices.Sorted(maps.Keys(e.config.Transports)), ", ")
 	switch {
 	case name == "":
-		e.error("no-transport", "spec.transport", "no transport",
-			"name one of spec.asya.transports in the configuration")
+		e.Fail("no-transport", "spec.transport",
+			"name one of spec.asya.transports in the configuration", "no transport")
 	case !known && names == "":
-		e.error("unknown-transport", "spec.transport",
-			fmt.Sprintf("the configuration has no transport %q, nor any other", name),
+		e.Fail("unknown-transport", "spec.transport",
 			"add spec.asya.transports."+name+
-				" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}")
+				" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}",
+			"the configuration has no transport %q, nor any other", name)
 	case !known:
-		e.error("unknown-transport", "spec.transport",
-			fmt.Sprintf("the configuration has no transport %q", name), "choose from "+names)
+		e.Fail("unknown-transport", "spec.transport", "choose from "+names,
+			"the configuration has no transport %q", name)
 	case !t.Enabled:
-		e.error("transport-disabled", "spec.transport",
-			fmt.Sprintf("the transport %q is disabled in the configuration", name),
-			"set spec.asya.transports."+name+".enabled: true in armature.yaml")
+		e.Fail("transport-disabled", "spec.transport",
+			"set spec.asya.transports."+name+".enabled: true in armature.yaml",
+			"the transport %q is disabled in the configuration", name)
 	case t.Type != rabbitMQ && t.Type != sqs:
-		e.misconfigured("type", fmt.Sprintf("%q is not a type of transport", t.Type), "rabbitmq or sqs")
+		e.misconfigured(true, "type", "rabbitmq or sqs", "%q is not a type of transport", t.Type)
 	default:
 		e.transport = &transport{kind: t.Type, config: t.Config}
 	}
@@ -234,12 +226,10 @@ func readTransport(e *expander) {
 // chooses.
 func checkComposition(e *expander) {
 	other := func(field, kind string) {
-		if kind != "" && kind != e.transport.kind {
-			e.error("composition", field,
-				fmt.Sprintf("the Composition is that of %s, and the transport %s "+
-					"is of type %s", text.Shown(kind), e.actor.Spec.Transport, e.transport.kind),
-				"remove it, or enable a transport of that type in armature.yaml")
-		}
+		e.FailIf(kind != "" && kind != e.transport.kind, "composition", field,
+			"remove it, or enable a transport of that type in armature.yaml",
+			"the Composition is that of %s, and the transport %s is of type %s", kind,
+			e.actor.Spec.Transport, e.transport.kind)
 	}
 	if s := e.actor.Spec.CompositionSelector; s != nil {
 		const transport = keys.Asya + "/transport"
@@ -264,57 +254,42 @@ func platformTransport(e *expander) (found bool) {
 			enabled = append(enabled, name)
 		}
 	}
-	if len(enabled) != 1 {
-		e.error("platform-transport", "spec",
-			fmt.Sprintf("actors of generation %s use the one transport "+
-				"that is enabled, and there are %d: %s", e.generation.name, len(enabled),
-				strings.Join(enabled, ", ")),
-			"enable one of spec.asya.transports in armature.yaml")
+	if e.FailIf(len(enabled) != 1, "platform-transport", "spec",
+		"enable one of spec.asya.transports in armature.yaml",
+		"actors of generation %s use the one transport that is enabled, and there are %d: %s",
+		e.generation.name, len(enabled), strings.Join(enabled, ", ")) {
 		return false
 	}
 	e.actor.Spec.Transport = enabled[0]
 	return true
 }
 
-// misconfigured reports a mistake in the configuration of the actor's transport.
-func (e *expander) misconfigured(field, message, want string) {
-	e.error("transport-config", "spec.transport", message,
+// misconfigured reports a mistake in the configuration of the actor's transport, where it is
+// wrong.
+func (e *expander) misconfigured(wrong bool, field, want, message string, values ...any) {
+	e.FailIf(wrong, "transport-config", "spec.transport",
 		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s",
-			e.actor.Spec.Transport, field, want))
-}
-
-// fault is a mistake in the configuration of a transport, where wrong says so.
-type fault struct {
-	wrong                bool
-	field, message, want string
+			e.actor.Spec.Transport, field, want), message, values...)
 }
 
 func checkTransport(e *expander) {
 	c := &e.transport.config
-	faults := sqsFaults
 	if e.transport.kind == rabbitMQ {
-		faults = rabbitFaults
+		checkRabbitMQ(e, c)
+	} else {
+		checkSQS(e, c)
 	}
-	all := faults(e, c)
 	for _, s := range e.transport.secrets() {
-		all = append(all,
-			fault{s.ref.Name == "" || s.ref.Key == "", "config", "a reference to a Secret " +
-				"needs name and key", "both"})
+		e.misconfigured(s.ref.Name == "" || s.ref.Key == "", "config", "both",
+			"a reference to a Secret needs name and key")
 	}
 	policy, dlq := c.Queues.DeletionPolicy, c.Queues.DLQ
-	badDLQ := value(dlq.MaxRetryCount, 1) < 1 || value(dlq.RetentionDays, 1) < 1 ||
-		value(dlq.RetentionDays, 1) > 14
-	all = append(all,
-		fault{policy != "" && policy != "delete" && policy != "retain",
-			"config.queues.deletionPolicy", fmt.Sprintf("%q is not a policy", policy),
-			"delete or retain"},
-		fault{badDLQ, "config.queues.dlq", "a number that a dead-letter queue does not take",
-			"maxRetryCount of 1 or more, and retentionDays from 1 to 14"})
-	for _, f := range all {
-		if f.wrong {
-			e.misconfigured(f.field, f.message, f.want)
-		}
-	}
+	e.misconfigured(policy != "" && policy != "delete" && policy != "retain",
+		"config.queues.deletionPolicy", "delete or retain", "%q is not a policy", policy)
+	e.misconfigured(node.Or(dlq.MaxRetryCount, 1) < 1 || node.Or(dlq.RetentionDays, 1) < 1 ||
+		node.Or(dlq.RetentionDays, 1) > 14, "config.queues.dlq",
+		"maxRetryCount of 1 or more, and retentionDays from 1 to 14",
+		"a number that a dead-letter queue does not take")
 	if c.Queues.ForceRecreate {
 		e.Report(finding.Warning, "async-actor/force-recreate", "spec.transport",
 			"forceRecreate has no effect: a render never deletes queues, as the operator did not",
@@ -322,37 +297,32 @@ func checkTransport(e *expander) {
 				"remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
 				e.actor.Spec.Transport))
 	}
-	if e.Namespace == "" {
-		e.error("no-namespace", "metadata",
-			"the queue is named after the actor's namespace, which the manifest does not say",
-			"set metadata.namespace")
-	}
+	e.FailIf(e.Namespace == "", "no-namespace", "metadata", "set metadata.namespace",
+		"the queue is named after the actor's namespace, which the manifest does not say")
 	if e.transport.kind == sqs {
 		checkSQSNames(e, c)
 	}
 }
 
-// rabbitFaults completes the configuration of a broker, and returns what is wrong with it.
-func rabbitFaults(_ *expander, c *api.AsyaTransportConfig) []fault {
-	c.Port, c.Username, c.VHost = cmp.Or(c.Port, 5672), cmp.Or(c.Username, "guest"), cmp.Or(c.VHost, "/")
+// checkRabbitMQ completes the configuration of a broker, and finds what is wrong with it.
+func checkRabbitMQ(e *expander, c *api.AsyaTransportConfig) {
+	c.Port, c.Username = cmp.Or(c.Port, 5672), cmp.Or(c.Username, "guest")
+	c.VHost = cmp.Or(c.VHost, "/")
 	if c.Cluster == nil {
 		c.Cluster = clusterOf(c.Host)
 	}
-	ofSQS := c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" || c.Endpoint != "" ||
-		c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 || c.Credentials != nil || c.Tags != nil
-	nowhere := c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") &&
-		value(c.Queues.AutoCreate, true)
-	return []fault{
-		{ofSQS, "config", "a transport of type rabbitmq has settings of sqs",
-			"host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference " +
-				"and queues only"},
-		{c.Host == "", "config.host", "no host of RabbitMQ", "the name of its Service"},
-		{c.Port < 0 || c.Port > 65535, "config.port", fmt.Sprintf("%d is not a port", c.Port),
-			"a port from 1 to 65535"},
-		{nowhere, "config.rabbitmqClusterReference",
-			fmt.Sprintf("%s does not say in which RabbitmqCluster to create the queue", c.Host),
-			"{name: …, namespace: …}, or queues: {autoCreate: false}"},
-	}
+	e.misconfigured(c.Region != "" || c.AccountID != "" || c.ActorRoleARN != "" ||
+		c.Endpoint != "" || c.VisibilityTimeout != 0 || c.WaitTimeSeconds != 0 ||
+		c.Credentials != nil || c.Tags != nil, "config",
+		"host, port, username, passwordSecretRef, exchange, vhost, rabbitmqClusterReference "+
+			"and queues only", "a transport of type rabbitmq has settings of sqs")
+	e.misconfigured(c.Host == "", "config.host", "the name of its Service", "no host of RabbitMQ")
+	e.misconfigured(c.Port < 0 || c.Port > 65535, "config.port", "a port from 1 to 65535",
+		"%d is not a port", c.Port)
+	e.misconfigured(c.Host != "" && (c.Cluster == nil || c.Cluster.Name == "") &&
+		node.Or(c.Queues.AutoCreate, true), "config.rabbitmqClusterReference",
+		"{name: …, namespace: …}, or queues: {autoCreate: false}",
+		"%s does not say in which RabbitmqCluster to create the queue", c.Host)
 }
 
 var (
@@ -361,49 +331,42 @@ var (
 	sqsName   = text.Pattern(`^[A-Za-z0-9_-]+$`)
 )
 
-func sqsFaults(e *expander, c *api.AsyaTransportConfig) []fault {
-	ofRabbitMQ := c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil ||
-		c.Exchange != "" || c.VHost != "" || c.Cluster != nil
-	return []fault{
-		{ofRabbitMQ, "config", "a transport of type sqs has settings of rabbitmq",
-			"region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, " +
-				"credentials, tags and queues only"},
-		{c.Region == "", "config.region", "no AWS region", "one such as eu-central-1"},
-		{c.AccountID != "" && !accountID().MatchString(c.AccountID), "config.accountId",
-			fmt.Sprintf("%q is not an AWS account", c.AccountID), "its twelve digits, in quotes"},
-		{c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN), "config.actorRoleArn",
-			fmt.Sprintf("%q is not a role", c.ActorRoleARN), "arn:aws:iam::<account>:role/<name>"},
-		{c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 ||
-			e.visibility() > 43200,
-			"config", "a time that SQS does not take",
-			"visibilityTimeout up to 43200 and waitTimeSeconds up to 20"},
-		{c.Credentials != nil &&
-			(c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil),
-			"config.credentials",
-			"credentials need accessKeyIdSecretRef and secretAccessKeySecretRef", "both"},
-		{c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId",
-			"a queue names its dead-letter queue by the AWS account",
-			"its twelve digits, in quotes, or queues.dlq.enabled: false"},
-	}
+func checkSQS(e *expander, c *api.AsyaTransportConfig) {
+	e.misconfigured(c.Host != "" || c.Port != 0 || c.Username != "" ||
+		c.PasswordSecretRef != nil || c.Exchange != "" || c.VHost != "" || c.Cluster != nil,
+		"config", "region, accountId, actorRoleArn, endpoint, visibilityTimeout, "+
+			"waitTimeSeconds, credentials, tags and queues only",
+		"a transport of type sqs has settings of rabbitmq")
+	e.misconfigured(c.Region == "", "config.region", "one such as eu-central-1", "no AWS region")
+	e.misconfigured(c.AccountID != "" && !accountID().MatchString(c.AccountID),
+		"config.accountId", "its twelve digits, in quotes", "%q is not an AWS account", c.AccountID)
+	e.misconfigured(c.ActorRoleARN != "" && !roleARN().MatchString(c.ActorRoleARN),
+		"config.actorRoleArn", "arn:aws:iam::<account>:role/<name>", "%q is not a role",
+		c.ActorRoleARN)
+	e.misconfigured(c.VisibilityTimeout < 0 || c.WaitTimeSeconds < 0 || c.WaitTimeSeconds > 20 ||
+		e.visibility() > 43200, "config",
+		"visibilityTimeout up to 43200 and waitTimeSeconds up to 20",
+		"a time that SQS does not take")
+	e.misconfigured(c.Credentials != nil &&
+		(c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil),
+		"config.credentials", "both",
+		"credentials need accessKeyIdSecretRef and secretAccessKeySecretRef")
+	e.misconfigured(c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId",
+		"its twelve digits, in quotes, or queues.dlq.enabled: false",
+		"a queue names its dead-letter queue by the AWS account")
 }
 
 // checkSQSNames finds names of the actor that SQS or IRSA does not take.
 func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 	name := e.queueName()
-	if name == e.sqsDLQ() {
-		e.error("queue-name", "metadata.name",
-			fmt.Sprintf("%s is the name of the dead-letter queue", name), "rename the actor")
-	}
-	if len(name) > maxSQSQueue || !sqsName().MatchString(name) {
-		e.error("queue-name", "metadata.name",
-			fmt.Sprintf("SQS takes no queue named %s: at most %d "+
-				"letters, digits, - and _", name, maxSQSQueue),
-			"shorten the name, or take the dots out of it")
-	}
-	if account := node.Get(e.template, "spec", "serviceAccountName"); account != nil &&
-		c.ActorRoleARN != "" {
-		e.error("service-account", templateAt+".spec.serviceAccountName",
-			"the role of the transport is bound to a ServiceAccount of its own, "+e.accountName(),
-			"remove it, or take actorRoleArn out of the configuration")
-	}
+	e.FailIf(name == e.sqsDLQ(), "queue-name", "metadata.name", "rename the actor",
+		"%s is the name of the dead-letter queue", name)
+	e.FailIf(len(name) > maxSQSQueue || !sqsName().MatchString(name), "queue-name", "metadata.name",
+		"shorten the name, or take the dots out of it",
+		"SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue)
+	account := node.Get(e.template, "spec", "serviceAccountName")
+	e.FailIf(account != nil && c.ActorRoleARN != "", "service-account",
+		templateAt+".spec.serviceAccountName",
+		"remove it, or take actorRoleArn out of the configuration",
+		"the role of the transport is bound to a ServiceAccount of its own, %s", e.accountName())
 }

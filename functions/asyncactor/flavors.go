@@ -9,7 +9,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/text"
 )
 
 // A flavor is a part of the spec of actors that a platform has named: the data of
@@ -42,18 +41,16 @@ func takeFlavors(e *expander) (ok bool) {
 	if len(names) == 0 {
 		return true
 	}
-	if len(names) > maxFlavors {
-		e.error("flavor", "spec.flavors",
-			fmt.Sprintf("an actor has at most %d flavors, and this one %d", maxFlavors, len(names)),
-			"merge some of them")
+	if e.FailIf(len(names) > maxFlavors, "flavor", "spec.flavors", "merge some of them",
+		"an actor has at most %d flavors, and this one %d", maxFlavors, len(names)) {
 		return false
 	}
 	ok = true
 	m := merger{spec: map[string]any{}, from: map[string]string{}}
 	for i, name := range names {
 		at := fmt.Sprintf("spec.flavors[%d]", i)
-		if slices.Contains(names[:i], name) {
-			e.error("flavor", at, fmt.Sprintf("%s is there twice", text.Shown(name)), "remove one")
+		if e.FailIf(slices.Contains(names[:i], name), "flavor", at, "remove one",
+			"%s is there twice", name) {
 			continue
 		}
 		data, read := readFlavor(e, name, at)
@@ -63,9 +60,8 @@ func takeFlavors(e *expander) (ok bool) {
 		}
 		m.flavor = name
 		for _, path := range m.merge(data, m.spec, "") {
-			e.error("flavor", at,
-				fmt.Sprintf("the flavors %s and %s both set %s", text.Shown(m.from[path]),
-					text.Shown(name), path), "take it out of one of them")
+			e.Fail("flavor", at, "take it out of one of them", "the flavors %s and %s both set %s",
+				m.from[path], name, path)
 		}
 	}
 	author, err := e.Value()
@@ -88,8 +84,8 @@ func takeFlavors(e *expander) (ok bool) {
 	if err == nil {
 		err = json.Unmarshal(data, &spec)
 	}
-	if err != nil {
-		e.error("flavor", "spec.flavors", "the flavors do not give a spec: "+err.Error(), "")
+	if e.FailIf(err != nil, "flavor", "spec.flavors", "",
+		"the flavors do not give a spec: %v", err) {
 		return false
 	}
 	e.actor.Spec, e.merged, e.from = spec, m.spec, m.from
@@ -103,10 +99,8 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	if o == nil && e.Namespace != "" { // which kustomize writes on all kinds that it does not know
 		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)
 	}
-	if o == nil {
-		e.error("no-flavor", at,
-			fmt.Sprintf("the package has no %s %s", flavorKind, text.Shown(name)),
-			"correct the name, or add it to the package")
+	if e.FailIf(o == nil, "no-flavor", at, "correct the name, or add it to the package",
+		"the package has no %s %s", flavorKind, name) {
 		return nil, false
 	}
 	var f flavor

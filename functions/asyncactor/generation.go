@@ -10,6 +10,8 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -124,39 +126,31 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 		p.Misconfigured("config/asya", "spec.asya."+field, message, hint)
 	}
 	g := &generations[0]
-	if c.Generation == nil {
-		checkImage(g, c, fail)
-		return g
+	if c.Generation != nil {
+		i := slices.IndexFunc(generations[:],
+			func(g generation) bool { return g.name == *c.Generation })
+		if i < 0 {
+			fail("generation",
+				expand.Sprintf("%q is not a generation of Asya that is rendered", *c.Generation),
+				fmt.Sprintf(`write "0.2" for releases %s, or "next" for %s`,
+					generations[0].releases(), generations[1].releases()))
+			return g
+		}
+		g = &generations[i]
 	}
-	i := slices.IndexFunc(generations[:],
-		func(g generation) bool { return g.name == *c.Generation })
-	if i < 0 {
-		fail("generation",
-			fmt.Sprintf("%q is not a generation of Asya that is rendered",
-				text.Shown(*c.Generation)),
-			fmt.Sprintf(`write "0.2" for releases %s, or "next" for %s`, generations[0].releases(),
-				generations[1].releases()))
-		return g
+	if image := node.Or(c.SidecarImage, ""); !g.suits(image, c.Generation != nil) {
+		fail("sidecarImage",
+			expand.Sprintf("%s is not a sidecar of generation %s", image, g.name), g.remedy(c))
 	}
-	g = &generations[i]
-	checkImage(g, c, fail)
 	for _, name := range slices.Sorted(maps.Keys(c.Transports)) {
 		if q := c.Transports[name].Config.Queues; g.short && c.Transports[name].Type == rabbitMQ &&
-			(q.AutoCreate != nil && *q.AutoCreate || q.DeletionPolicy != "") {
+			(node.Or(q.AutoCreate, false) || q.DeletionPolicy != "") {
 			fail("transports."+name+".config.queues",
 				"the sidecar of generation "+g.name+" declares its queue itself",
 				"remove autoCreate and deletionPolicy")
 		}
 	}
 	return g
-}
-
-func checkImage(g *generation, c *api.AsyaSpec, fail func(field, message, hint string)) {
-	if image := textOf(c.SidecarImage); !g.suits(image, c.Generation != nil) {
-		fail("sidecarImage", fmt.Sprintf("%s is not a sidecar of generation %s", text.Shown(image),
-			g.name),
-			g.remedy(c))
-	}
 }
 
 // remedy is for a sidecar of another generation.
@@ -173,16 +167,11 @@ func (g *generation) remedy(c *api.AsyaSpec) string {
 func checkGeneration(e *expander) {
 	g, spec := e.generation, &e.actor.Spec
 	operator, newest := &generations[0], &generations[1]
-	other := operator
-	if g == operator {
-		other = newest
-	}
+	other := map[*generation]*generation{operator: newest, newest: operator}[g]
 	check := func(has bool, of *generation, field, what string) {
-		if has && of != g {
-			e.error("generation", field,
-				fmt.Sprintf("%s is not rendered for generation %s of Asya", what, g.name),
-				fmt.Sprintf("remove it, or set spec.asya.generation: %q in armature.yaml", of.name))
-		}
+		e.FailIf(has && of != g, "generation", field,
+			fmt.Sprintf("remove it, or set spec.asya.generation: %q in armature.yaml", of.name),
+			"%s is not rendered for generation %s of Asya", what, g.name)
 	}
 	check(e.has("spec.workload"), operator, "spec.workload", "workload")
 	check(spec.Transport != "", operator, "spec.transport", "transport")
@@ -192,27 +181,21 @@ func checkGeneration(e *expander) {
 	for i, v := range spec.Sidecar.Env {
 		name, _ := v["name"].(string)
 		at := fmt.Sprintf("spec.sidecar.env[%d]", i)
-		check(other.knows(name) && !g.knows(name), other, at, text.Shown(name))
-		if strings.HasPrefix(name, "ASYA_RESILIENCY_") && !g.knows(name) && !other.knows(name) {
-			e.error("generation", at,
-				fmt.Sprintf("no sidecar of generation %s or %s of Asya reads %s", operator.name,
-					newest.name,
-					text.Shown(name)),
-				"remove it, or write spec.resiliency.policies and rules for generation next")
-		}
+		check(other.knows(name) && !g.knows(name), other, at, name)
+		e.FailIf(
+			strings.HasPrefix(name, "ASYA_RESILIENCY_") && !g.knows(name) && !other.knows(name),
+			"generation", at,
+			"remove it, or write spec.resiliency.policies and rules for generation next",
+			"no sidecar of generation %s or %s of Asya reads %s", operator.name, newest.name, name)
 	}
 	parts, mapping, err := spec.Sidecar.Image.Parts()
 	check(mapping && err == nil, newest, "spec.sidecar.image", "an image in parts")
-	if err != nil {
-		e.error("field", "spec.sidecar.image", "not an image",
-			"write repository, tag and pullPolicy, each as text")
-	} else if g.short {
+	if !e.FailIf(err != nil, "field", "spec.sidecar.image",
+		"write repository, tag and pullPolicy, each as text", "not an image") && g.short {
 		checkPullPolicy(e, "spec.sidecar.image.pullPolicy", parts.PullPolicy)
 	}
-	if image, _ := sidecarImage(e); spec.Sidecar.Image != "" &&
-		!g.suits(image, e.config.Generation != nil) {
-		e.error("generation", "spec.sidecar.image",
-			fmt.Sprintf("%s is not a sidecar of generation %s of Asya", text.Shown(image), g.name),
-			g.remedy(e.config))
-	}
+	image, _ := sidecarImage(e)
+	e.FailIf(spec.Sidecar.Image != "" && !g.suits(image, e.config.Generation != nil), "generation",
+		"spec.sidecar.image", g.remedy(e.config),
+		"%s is not a sidecar of generation %s of Asya", image, g.name)
 }

@@ -1,11 +1,17 @@
 package asyncactor
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/internal/node"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 const (
@@ -31,13 +37,13 @@ var (
 
 // scales reports whether KEDA owns the replicas.
 func (e *expander) scales() bool {
-	return value(e.actor.Spec.Scaling.Enabled, e.generation.enabled)
+	return node.Or(e.actor.Spec.Scaling.Enabled, e.generation.enabled)
 }
 
 // bounds are the numbers of replicas between which KEDA scales.
 func (e *expander) bounds() (least, most int) {
 	s := &e.actor.Spec.Scaling
-	return value(s.MinReplicas, e.generation.min), value(s.MaxReplicas, e.generation.max)
+	return node.Or(s.MinReplicas, e.generation.min), node.Or(s.MaxReplicas, e.generation.max)
 }
 
 // addScaledObject has KEDA scale the workload by the length of its queue. Source:
@@ -55,9 +61,14 @@ func addScaledObject(e *expander) {
 	least, most := e.bounds()
 	e.add("scaling", kedaVersion, "ScaledObject", e.Name, nil, node.Map("scaleTargetRef", target,
 		"minReplicaCount", least, "maxReplicaCount", most,
-		"pollingInterval", value(s.PollingInterval, e.generation.polling), "cooldownPeriod",
-		value(s.CooldownPeriod, e.generation.cooldown),
-		"advanced", advanced(s.Advanced), "triggers", triggers(e, auth)))
+		"pollingInterval", node.Or(s.PollingInterval, e.generation.polling), "cooldownPeriod",
+		node.Or(s.CooldownPeriod, e.generation.cooldown),
+		"advanced", advanced(e.advanced()), "triggers", triggers(e, auth)))
+}
+
+// advanced are the author's settings of scaling.
+func (e *expander) advanced() *api.AsyaAdvanced {
+	return cmp.Or(e.actor.Spec.Scaling.Advanced, &api.AsyaAdvanced{})
 }
 
 // advanced is KEDA's, with the behaviour of its HorizontalPodAutoscaler as the
@@ -71,49 +82,41 @@ func advanced(a *api.AsyaAdvanced) node.Fields {
 			[]node.Fields{policy("Pods", 1)}),
 		"scaleUp", node.Map("stabilizationWindowSeconds", 0, "selectPolicy", "Max", "policies",
 			[]node.Fields{policy("Pods", 10), policy("Percent", 100)}))
-	if a == nil {
-		a = &api.AsyaAdvanced{}
-	}
-	return node.Map("restoreToOriginalReplicaCount", node.Given(a.RestoreToOriginalReplicaCount),
-		"horizontalPodAutoscalerConfig", node.Map("behavior", behavior),
-		"scalingModifiers",
-		node.Given(node.Map("formula", node.Given(a.Formula), "target", node.Given(a.Target),
-			"activationTarget", node.Given(a.ActivationTarget), "metricType", node.Given(a.MetricType))))
+	return node.Some("restoreToOriginalReplicaCount", a.RestoreToOriginalReplicaCount,
+		"horizontalPodAutoscalerConfig", node.Map("behavior", behavior), "scalingModifiers",
+		node.Some("formula", a.Formula, "target", a.Target, "activationTarget",
+			a.ActivationTarget, "metricType", a.MetricType))
 }
 
 // triggers are what KEDA measures: the queue, for which it logs in with auth unless
 // that is "", and what the author adds.
 func triggers(e *expander, auth string) (all []node.Fields) {
 	c, s := &e.transport.config, &e.actor.Spec.Scaling
-	length := fmt.Sprint(value(s.QueueLength, defaultQueueLength))
+	length := fmt.Sprint(node.Or(s.QueueLength, defaultQueueLength))
 	name := "" // a formula needs one
-	if s.Advanced != nil && s.Advanced.Formula != "" {
+	if e.advanced().Formula != "" {
 		name = triggerName
 	}
-	kind, metadata := "rabbitmq", node.Fields(nil)
-	if e.transport.kind == sqs {
-		kind = "aws-sqs-queue"
-		metadata = node.Map("queueURL", queueURL(e), "queueLength", length, "awsRegion", c.Region,
-			"awsEndpoint", node.Given(c.Endpoint))
-	} else {
+	kind, metadata := "aws-sqs-queue", node.Map("queueURL", queueURL(e), "queueLength", length,
+		"awsRegion", c.Region, "awsEndpoint", node.Given(c.Endpoint))
+	if e.transport.kind == rabbitMQ {
 		host := fmt.Sprintf("amqp://%s:%d", c.Host, c.Port)
 		if c.PasswordSecretRef == nil { // KEDA takes a username only with a password, but for this
 			host = fmt.Sprintf("amqp://%s@%s:%d", url.PathEscape(c.Username), c.Host, c.Port)
 		}
-		metadata = node.Map("host", host, "vhostName", c.VHost, "queueName", e.queueName(),
-			"protocol", "amqp", "mode", "QueueLength", "value", length)
+		kind, metadata = "rabbitmq", node.Map("host", host, "vhostName", c.VHost, "queueName",
+			e.queueName(), "protocol", "amqp", "mode", "QueueLength", "value", length)
 	}
-	all = append(all, node.Map("name", node.Given(name), "type", kind, "metadata", metadata,
-		"authenticationRef", node.Given(node.Map("name", node.Given(auth)))))
+	all = append(all, node.Some("name", name, "type", kind, "metadata", metadata,
+		"authenticationRef", node.Some("name", auth)))
 	for _, t := range s.AdditionalTriggers {
 		var ref node.Fields
 		if r := t.AuthenticationRef; r != nil {
-			ref = node.Map("name", r.Name, "kind", node.Given(r.Kind))
+			ref = node.Some("name", r.Name, "kind", r.Kind)
 		}
-		all = append(all, node.Map("name", node.Given(t.Name), "type", t.Type, "metadata",
-			t.Metadata, "authenticationRef", node.Given(ref),
-			"metricType", node.Given(t.MetricType), "useCachedMetrics",
-			node.Given(t.UseCachedMetrics)))
+		all = append(all, node.Some("name", t.Name, "type", t.Type,
+			"metadata", node.Encode(t.Metadata), "authenticationRef", ref,
+			"metricType", t.MetricType, "useCachedMetrics", t.UseCachedMetrics))
 	}
 	return all
 }
@@ -152,10 +155,127 @@ func addTriggerAuthentication(e *expander) string {
 	case len(secrets) == 0:
 		spec = node.Map("podIdentity", node.Map("provider", "aws"))
 	}
-	if len(secrets) > 0 {
-		spec = append(spec, node.Map("secretTargetRef", secrets)...)
-	}
+	spec = append(spec, node.Some("secretTargetRef", secrets)...)
 	name := e.Name + "-trigger-auth"
 	e.add("scaling", kedaVersion, "TriggerAuthentication", name, nil, spec)
 	return name
+}
+
+// triggerName is the trigger's in formulas.
+const triggerName = "queue"
+
+// maxScaled is how long a name may be, so that KEDA's HorizontalPodAutoscaler
+// keda-hpa-<name> has 63 characters.
+const maxScaled = 63 - len("keda-hpa-")
+
+// checkScaling is what KEDA demands of a ScaledObject.
+func checkScaling(e *expander) {
+	const at = "spec.scaling.advanced"
+	a, bound := e.advanced(), e.generation.bound
+	least, most := e.bounds()
+	e.FailIf(least > most && !e.FollowsFrom(e.Misread, "spec.scaling"), "min-above-max",
+		"spec.scaling.min"+bound, "lower it, or raise max"+bound,
+		"%d is more than max%s, %d", least, bound, most)
+	e.FailIf(a.MetricType != "" && a.MetricType != "AverageValue" && a.MetricType != "Value",
+		"metric-type", at+".metricType", "write AverageValue or Value", "KEDA does not know %q",
+		a.MetricType)
+	if !e.scales() {
+		return
+	}
+	checkTriggers(e)
+	e.FailIf(len(e.Name) > maxScaled, "name-length", "metadata.name",
+		fmt.Sprintf("shorten the name to %d characters, or disable scaling", maxScaled),
+		"KEDA names an autoscaler keda-hpa-%s, which has %d characters, and takes 63", e.Name,
+		len(e.Name)+len("keda-hpa-"))
+	if a.Formula == "" {
+		e.FailIf(a.Target != "" || a.ActivationTarget != "" || a.MetricType != "", "formula", at,
+			"write spec.scaling.advanced.formula, such as "+triggerName+", or remove them",
+			"target, activationTarget and metricType belong to a formula, and there is none")
+		return
+	}
+	target, err := strconv.ParseFloat(a.Target, 64)
+	e.FailIf(err != nil || target <= 0 || math.IsInf(target, 0), "formula", at+".target",
+		`write a number in quotes, such as "5"`,
+		"KEDA scales by a formula only towards a target above zero")
+	target, err = strconv.ParseFloat(cmp.Or(a.ActivationTarget, "0"), 64)
+	e.FailIf(err != nil || target < 0 || math.IsInf(target, 0), "formula", at+".activationTarget",
+		`write a number in quotes, such as "1"`, "not a number of zero or more")
+	known := triggerNames(e)
+	unknown := strings.Join(unknownNames(a.Formula, known...), ", ")
+	hint, is := "write the length of the queue as "+triggerName, "the only trigger is "
+	if len(known) > 1 {
+		hint, is = hint+", and of the others their names", "the triggers are "
+	}
+	e.FailIf(unknown != "", "formula", at+".formula", hint, "the formula reads %s, and %s", unknown,
+		is+strings.Join(known, ", "))
+}
+
+var identifier = text.Pattern(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
+
+// triggerNames returns the triggers that a formula can read. KEDA does not pass the metrics of CPU
+// and memory triggers to a formula.
+func triggerNames(e *expander) []string {
+	names := []string{triggerName}
+	for _, t := range e.actor.Spec.Scaling.AdditionalTriggers {
+		if identifier().MatchString(t.Name) && t.Name != triggerName && t.Type != "cpu" &&
+			t.Type != "memory" {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+// checkTriggers is what KEDA demands of triggers.
+func checkTriggers(e *expander) {
+	taken := []string{triggerName}
+	for i, t := range e.actor.Spec.Scaling.AdditionalTriggers {
+		at := fmt.Sprintf("spec.scaling.additionalTriggers[%d]", i)
+		e.FailIf((t.Type == "" || t.Metadata == nil) && !e.FollowsFrom(e.Misread, at), "trigger",
+			at, "write those of a scaler of KEDA", "a trigger needs type and metadata")
+		switch {
+		case t.Name == "":
+		case slices.Contains(taken, t.Name):
+			e.Fail("trigger", at+".name",
+				"rename it: "+triggerName+" is the trigger of the actor's queue",
+				"a second trigger is named %s", t.Name)
+		case e.advanced().Formula != "" && !identifier().MatchString(t.Name):
+			e.Fail("trigger", at+".name", "write letters, digits and _", "a formula cannot read %q",
+				t.Name)
+		}
+		taken = append(taken, t.Name)
+		e.FailIf(t.MetricType != "" && !slices.Contains([]string{"AverageValue", "Value",
+			"Utilization"}, t.MetricType), "metric-type", at+".metricType",
+			"write AverageValue, Value or Utilization", "KEDA does not know %q", t.MetricType)
+		r := t.AuthenticationRef
+		e.FailIf(r != nil && (r.Name == "" || r.Kind != "" && r.Kind != "TriggerAuthentication" &&
+			r.Kind != "ClusterTriggerAuthentication"), "trigger", at+".authenticationRef",
+			"write name, and kind: TriggerAuthentication or ClusterTriggerAuthentication",
+			"not a reference to what KEDA logs in with")
+	}
+}
+
+// formulaWords are the words of KEDA's expression language that are not names.
+var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil",
+	"matches", "contains", "startsWith", "endsWith", "let"}
+
+// formulaTokens matches texts, numbers with their exponent or base, names with what they
+// are members of or called by, and a let before a name.
+var formulaTokens = text.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" +
+	`\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
+
+// unknownNames returns the names in a formula that no trigger has, each once: what is
+// neither called, nor bound by let, nor a member of something.
+func unknownNames(formula string, triggers ...string) (unknown []string) {
+	known := slices.Concat(triggers, formulaWords)
+	for _, token := range formulaTokens().FindAllStringSubmatch(formula, -1) {
+		let, member, name, called := token[1] != "", token[2] != "", token[3], token[4] != ""
+		switch {
+		case let:
+			known = append(known, name)
+		case name != "" && !member && !called && !slices.Contains(known, name) &&
+			!slices.Contains(unknown, name):
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
 }

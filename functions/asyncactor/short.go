@@ -32,23 +32,17 @@ func readShort(e *expander) {
 	}
 	for _, f := range [...]struct{ name, value string }{{"image", spec.Image},
 		{"handler", spec.Handler}} {
-		if f.value == "" && !e.FollowsFrom(e.Misread, "spec."+f.name) {
-			e.error("required", "spec."+f.name,
-				fmt.Sprintf("an AsyncActor without spec.workload needs %s", f.name),
-				"write spec.image and spec.handler")
-		}
+		e.FailIf(f.value == "" && !e.FollowsFrom(e.Misread, "spec."+f.name), "required",
+			"spec."+f.name, "write spec.image and spec.handler",
+			"an AsyncActor without spec.workload needs %s", f.name)
 	}
-	if spec.Actor != "" && spec.Actor != e.Name {
-		e.error("actor-name", "spec.actor",
-			fmt.Sprintf("the actor %s is in a resource of another name, %s", spec.Actor, e.Name),
-			"name both the same: the objects are named after the resource")
-	}
+	e.FailIf(spec.Actor != "" && spec.Actor != e.Name, "actor-name", "spec.actor",
+		"name both the same: the objects are named after the resource",
+		"the actor %s is in a resource of another name, %s", spec.Actor, e.Name)
 	for _, field := range []string{"minReplicas", "maxReplicas"} {
-		if e.has("spec.scaling." + field) {
-			e.error("field", "spec.scaling."+field,
-				"an AsyncActor without spec.workload has no such field",
-				"write "+field[:3]+"ReplicaCount")
-		}
+		e.FailIf(e.has("spec.scaling."+field), "field", "spec.scaling."+field,
+			"write "+field[:3]+"ReplicaCount",
+			"an AsyncActor without spec.workload has no such field")
 	}
 	env := make([]any, 0, len(spec.Env)+1)
 	for _, v := range spec.Env {
@@ -60,16 +54,15 @@ func readShort(e *expander) {
 			env = append(env, secretVariable(key.EnvVar, ref.SecretName, key.Key))
 		}
 	}
-	containers := []any{node.Map("name", Runtime, "image", spec.Image, "imagePullPolicy",
-		node.Given(spec.ImagePullPolicy), "env", env,
-		"resources", node.Given(spec.Resources), "volumeMounts", node.Given(spec.VolumeMounts))}
+	containers := []any{node.Some("name", Runtime, "image", node.Encode(spec.Image),
+		"imagePullPolicy", spec.ImagePullPolicy, "env", env, "resources", spec.Resources,
+		"volumeMounts", spec.VolumeMounts)}
 	for _, more := range spec.Sidecars {
 		containers = append(containers, more)
 	}
-	e.template = yaml.NewRNode(
-		node.Map("spec", node.Map("initContainers", node.Given(spec.InitContainers), "containers",
-			containers, "volumes", node.Given(spec.Volumes), "nodeSelector",
-			node.Given(spec.NodeSelector), "tolerations", node.Given(spec.Tolerations))).Node())
+	e.template = yaml.NewRNode(node.Map("spec", node.Some("initContainers", spec.InitContainers,
+		"containers", containers, "volumes", spec.Volumes, "nodeSelector", spec.NodeSelector,
+		"tolerations", spec.Tolerations)).Node())
 }
 
 // timeout is the time for one message, as the sidecar reads it.
@@ -86,13 +79,11 @@ func checkResiliency(e *expander) {
 		return
 	}
 	const at = "spec.resiliency.actorTimeout"
-	if d, err := time.ParseDuration(r.ActorTimeout); r.ActorTimeout != "" && (err != nil || d <= 0) {
-		e.error("duration", at, "not a duration above zero", "write it as 500ms, 30s or 5m")
-	}
-	if r.ActorTimeout != "" && e.actor.Spec.Timeout.Processing != nil {
-		e.error("two-timeouts", at, "beside spec.timeout.processing, which says the same",
-			"keep one of them")
-	}
+	d, err := time.ParseDuration(r.ActorTimeout)
+	e.FailIf(r.ActorTimeout != "" && (err != nil || d <= 0), "duration", at,
+		"write it as 500ms, 30s or 5m", "not a duration above zero")
+	e.FailIf(r.ActorTimeout != "" && e.actor.Spec.Timeout.Processing != nil, "two-timeouts", at,
+		"keep one of them", "beside spec.timeout.processing, which says the same")
 }
 
 // resiliencyEnv are the sidecar's variables of spec.resiliency.

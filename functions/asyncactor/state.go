@@ -29,13 +29,11 @@ func checkStates(e *expander) {
 		s := &e.actor.Spec.StateProxy[i]
 		at := fmt.Sprintf("spec.stateProxy[%d]", i)
 		if !dnsLabel().MatchString(s.Name) || len(connector+s.Name) > 63 {
-			e.error("state", at+".name",
-				fmt.Sprintf("%q does not name a container %s<name>", text.Shown(s.Name),
-					connector),
-				fmt.Sprintf("write at most %d lower-case letters, digits and -", 63-len(connector)))
+			e.Fail("state", at+".name",
+				fmt.Sprintf("write at most %d lower-case letters, digits and -", 63-len(connector)),
+				"%q does not name a container %s<name>", s.Name, connector)
 		} else if names[s.Name] {
-			e.error("state", at+".name", fmt.Sprintf("a second store is named %s", s.Name),
-				"rename one of them")
+			e.Fail("state", at+".name", "rename one of them", "a second store is named %s", s.Name)
 		}
 		names[s.Name] = true
 		clean, directory := path.Clean(s.Mount.Path), "cache"
@@ -43,27 +41,24 @@ func checkStates(e *expander) {
 			directory = s.Name
 		}
 		if !path.IsAbs(clean) || clean == "/" || strings.ContainsAny(clean, ":;") {
-			e.error("state", at+".mount.path",
-				fmt.Sprintf("%q is not the path of a store", text.Shown(s.Mount.Path)),
-				"write an absolute path without : and ;, such as /state/"+directory)
+			e.Fail("state", at+".mount.path",
+				"write an absolute path without : and ;, such as /state/"+directory,
+				"%q is not the path of a store", s.Mount.Path)
 		} else if paths[clean] {
-			e.error("state", at+".mount.path",
-				fmt.Sprintf("a second store is at %s", text.Shown(clean)),
-				"choose another path for one of them")
+			e.Fail("state", at+".mount.path", "choose another path for one of them",
+				"a second store is at %s", clean)
 		}
 		paths[clean] = true
 		if m := s.WriteMode; m != "" && m != "buffered" && m != "passthrough" {
-			e.error("state", at+".writeMode",
-				fmt.Sprintf("%q is not a way to write", text.Shown(m)),
-				"write buffered or passthrough")
+			e.Fail("state", at+".writeMode", "write buffered or passthrough",
+				"%q is not a way to write", m)
 		}
 		checkPullPolicy(e, at+".connector.imagePullPolicy", s.Connector.ImagePullPolicy)
-		e.CheckImage(function, at+".connector.image", s.Connector.Image)
+		e.CheckImage(at+".connector.image", s.Connector.Image)
 		for j, v := range s.Connector.Env {
-			if v["name"] == "CONNECTOR_SOCKET" {
-				e.error("reserved-variable", fmt.Sprintf("%s.connector.env[%d]", at, j),
-					"CONNECTOR_SOCKET is set by what is added", "remove it")
-			}
+			e.FailIf(v["name"] == "CONNECTOR_SOCKET", "reserved-variable",
+				fmt.Sprintf("%s.connector.env[%d]", at, j), "remove it",
+				"CONNECTOR_SOCKET is set by what is added")
 		}
 	}
 }

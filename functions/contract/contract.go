@@ -100,15 +100,8 @@ type Steps struct {
 	Run func(*Unit)
 	// Finish returns the findings that only the whole package shows.
 	Finish func() []finding.Finding
-	// BuiltImage returns the image of a finished AgentBuild, with its digest. One
-	// function at most knows them.
-	BuiltImage func(namespace, name string) (image string, found bool)
-	// Pinned returns an image with the digest that a lock has of it, or unchanged. One function
-	// at most knows them.
-	Pinned func(image string) string
-	// SignCard puts the signatures that a lock has into the text of an agent card. known is
-	// false where it has signatures, and none of this card. One function at most knows them.
-	SignCard func(card []byte) (signed []byte, known bool, err error)
+	// Lock is what the locks of the package say. One function at most knows them.
+	Lock expand.Lock
 }
 
 // File is a file of the package that is not a manifest.

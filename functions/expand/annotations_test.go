@@ -23,3 +23,10 @@ func TestAnnotations(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestSprintf(t *testing.T) {
+	got := expand.Sprintf("%q, %d", "https://user:word@host.example/x?token=1", 2)
+	if want := `"…@host.example/x…", 2`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

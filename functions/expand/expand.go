@@ -11,7 +11,6 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
@@ -22,14 +21,14 @@ import (
 )
 
 // Resource is a custom resource on its way to its objects. A function that expands it is pure: it
-// reads the resource, the configuration and the results of Find, and calls Add and Report.
+// reads the resource and the results of Find, and calls Add and Report.
 type Resource struct {
 	*krm.Object
 
+	// Function is the one that expands it. Its name begins the rules of findings.
+	Function string
 	// Prefix is that of labels and annotations: "kagenti.io".
 	Prefix string
-	// Config is the configuration of the render.
-	Config *api.RenderConfigSpec
 	// Lookup finds another custom resource that expands, or that others read;
 	// see Find.
 	Lookup func(group, kind, namespace, name string) *krm.Object
@@ -38,14 +37,7 @@ type Resource struct {
 	// ConfigMap; nil where the package does not have it.
 	Read func(kind, namespace, name string) *krm.Object
 
-	// BuiltImage returns the image that an AgentBuild has made, with its digest, as
-	// the lock has it.
-	BuiltImage func(namespace, name string) (image string, found bool)
-	// Pinned returns an image with the digest that the lock has of it.
-	Pinned func(image string) string
-	// SignCard puts the signatures of the lock into the text of an agent card. known is
-	// false where the lock has signatures, and none of this card.
-	SignCard func(card []byte) (signed []byte, known bool, err error)
+	Lock
 
 	// Objects and Findings are the result.
 	Objects  []Object
@@ -57,6 +49,17 @@ type Resource struct {
 	Used []*krm.Object
 	// Claims are what Claim was called with.
 	Claims []string
+}
+
+// Lock is what the locks of a package say.
+type Lock interface {
+	// Built returns the image that an AgentBuild has made, with its digest.
+	Built(namespace, name string) (image string, found bool)
+	// Image returns an image with the digest that the lock has of it, or unchanged.
+	Image(image string) string
+	// SignCard puts the signatures of the lock into the text of an agent card. known is
+	// false where the lock has signatures, and none of this card.
+	SignCard(card []byte) (signed []byte, known bool, err error)
 }
 
 // Object is one that a resource generates. It is in the resource's namespace.
@@ -90,6 +93,20 @@ func Annotations(from ...map[string]string) map[string]string {
 	return annotations
 }
 
+// OptIn returns the labels of the resource by which its workload opts in. Where two maps have the
+// same key, the last one wins.
+func (r *Resource) OptIn(from ...map[string]string) map[string]string {
+	labels := make(map[string]string)
+	for _, m := range from {
+		for _, name := range []string{"inject", "spiffe", "spire"} {
+			if value, ok := m[r.Prefix+"/"+name]; ok {
+				labels[r.Prefix+"/"+name] = value
+			}
+		}
+	}
+	return labels
+}
+
 // Find returns the custom resource of a kind in a namespace whose file is nearest,
 // nil where the package has none.
 func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {
@@ -104,7 +121,7 @@ func (r *Resource) Find(group, kind, namespace, name string) *krm.Object {
 // wrong types are findings of the rule; ok is false where the rest could not be
 // read either.
 func (r *Resource) Decode(rule string, into any) (ok bool) {
-	r.Misread = r.Object.Decode(rule, into)
+	r.Misread = r.Object.Decode(r.Function+"/"+rule, into)
 	r.Findings = append(r.Findings, r.Misread...)
 	return !slices.ContainsFunc(r.Misread, func(f finding.Finding) bool { return f.Field == "" })
 }
@@ -117,20 +134,40 @@ func (r *Resource) Report(severity finding.Severity, rule, field, message, hint 
 	r.Findings = append(r.Findings, f)
 }
 
-// CheckImage reports a value that is not an image.
-func (r *Resource) CheckImage(function, field, image string) {
-	if !identity.IsImage(image) {
-		r.Report(finding.Error, function+"/bad-image", field,
-			fmt.Sprintf("%q is not an image", text.Shown(image)),
-			"write it as registry/name:tag or registry/name@sha256:…")
+// Fail reports an error of a rule of the function: its place, the remedy, and the message,
+// whose texts are shown without what may be secret in them.
+func (r *Resource) Fail(rule, field, hint, message string, values ...any) {
+	r.Report(finding.Error, r.Function+"/"+rule, field, Sprintf(message, values...), hint)
+}
+
+// FailIf calls Fail if something is wrong, and returns whether it is.
+func (r *Resource) FailIf(wrong bool, rule, field, hint, message string, values ...any) bool {
+	if wrong {
+		r.Fail(rule, field, hint, message, values...)
 	}
+	return wrong
+}
+
+// Sprintf writes a message whose texts are shown without what may be secret in them.
+func Sprintf(message string, values ...any) string {
+	for i, value := range values {
+		if s, ok := value.(string); ok {
+			values[i] = text.Shown(s)
+		}
+	}
+	return fmt.Sprintf(message, values...)
+}
+
+// CheckImage reports a value that is not an image.
+func (r *Resource) CheckImage(field, image string) {
+	r.FailIf(!identity.IsImage(image), "bad-image", field,
+		"write it as registry/name:tag or registry/name@sha256:…", "%q is not an image", image)
 }
 
 // CheckReplicas reports a number of replicas below zero; nil is unset.
-func (r *Resource) CheckReplicas(function, field string, n *int) {
+func (r *Resource) CheckReplicas(field string, n *int) {
 	if n != nil && *n < 0 {
-		r.Report(finding.Error, function+"/out-of-range", field,
-			fmt.Sprintf("%d is less than 0", *n), "write 0 or more")
+		r.Fail("out-of-range", field, "write 0 or more", "%d is less than 0", *n)
 	}
 }
 

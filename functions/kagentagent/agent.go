@@ -8,12 +8,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/functions/internal/node"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // agent expands an Agent.
 func (s *settings) agent(r *expand.Resource) {
 	e := &expander{Resource: r, settings: s}
-	if !r.Decode("kagent-agent/field", &e.agent) {
+	if !r.Decode("field", &e.agent) {
 		return
 	}
 	spec := &e.agent.Spec
@@ -32,34 +33,32 @@ func (s *settings) agent(r *expand.Resource) {
 	case spec.Type == "BYO" && spec.BYO != nil && spec.BYO.Deployment != nil &&
 		spec.BYO.Deployment.Image != "":
 		e.spec, e.at = spec.BYO.Deployment, "spec.byo.deployment"
-		if e.spec.ImageRegistry != "" {
-			e.error("field", e.at+".imageRegistry", "only a Declarative agent has an imageRegistry",
-				"write it into image")
-		}
+		e.FailIf(e.spec.ImageRegistry != "", "field", e.at+".imageRegistry", "write it into image",
+			"only a Declarative agent has an imageRegistry")
 		e.files = map[string]string{"config.json": e.json(
-			ordered{{"model", nil}, {"description", spec.Description}, {"instruction", ""}}),
+			node.Map("model", json.RawMessage("null"), "description", spec.Description,
+				"instruction", "")),
 			"agent-card.json": agentCard(e, nil)}
 		if spec.Sandbox != nil {
 			e.files[sandboxFile] = sandboxSettings(e)
 		}
 	case spec.Type == "BYO":
-		e.error("no-image", "spec.byo", "a BYO agent needs an image",
-			"set spec.byo.deployment.image")
+		e.Fail("no-image", "spec.byo", "set spec.byo.deployment.image",
+			"a BYO agent needs an image")
 	case (spec.Type == "Declarative" || spec.Type == "") && spec.Declarative != nil:
 		e.spec, e.at = spec.Declarative.Deployment, "spec.declarative.deployment"
 		if e.spec == nil {
 			e.spec = &deploymentSpec{}
 		}
-		if e.spec.Image != "" || e.spec.Cmd != "" || e.spec.Args != nil || e.spec.WorkingDir != "" {
-			e.error("field", e.at, "only a BYO agent has image, cmd, args and workingDir", "remove them")
-		}
+		e.FailIf(
+			e.spec.Image != "" || e.spec.Cmd != "" || e.spec.Args != nil || e.spec.WorkingDir != "",
+			"field", e.at, "remove them", "only a BYO agent has image, cmd, args and workingDir")
 		declare(e, spec.Declarative)
 	// spec.declarative may be what is written wrong
 	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""):
 	default:
-		e.error("type", "spec.type",
-			"neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo",
-			"correct spec.type")
+		e.Fail("type", "spec.type", "correct spec.type",
+			"neither a Declarative agent with spec.declarative nor a BYO agent with spec.byo")
 	}
 	if e.spec != nil {
 		e.check()
@@ -88,26 +87,21 @@ type expander struct {
 	volumes, mounts []any
 }
 
-func (e *expander) error(rule, field, message, hint string) {
-	e.Report(finding.Error, "kagent-agent/"+rule, field, message, hint)
-}
-
 // check reports what is wrong with the pod.
 func (e *expander) check() {
-	e.CheckReplicas(function, e.at+".replicas", e.spec.Replicas)
+	e.CheckReplicas(e.at+".replicas", e.spec.Replicas)
 	switch {
 	case e.spec.Image != "":
-		e.CheckImage(function, e.at+".image", e.spec.Image)
+		e.CheckImage(e.at+".image", e.spec.Image)
 	case e.spec.ImageRegistry != "":
-		e.CheckImage(function, e.at+".imageRegistry", e.image())
+		e.CheckImage(e.at+".imageRegistry", e.image())
 	}
 	seen := make(map[string]bool)
 	for i, c := range e.spec.ExtraContainers {
 		name, _ := c["name"].(string)
-		if name == "" || name == "kagent" || seen[name] {
-			e.error("container", fmt.Sprintf("%s.extraContainers[%d].name", e.at, i),
-				"a further container needs a name of its own, and not kagent", "rename it")
-		}
+		e.FailIf(name == "" || name == "kagent" || seen[name], "container",
+			fmt.Sprintf("%s.extraContainers[%d].name", e.at, i), "rename it",
+			"a further container needs a name of its own, and not kagent")
 		seen[name] = true
 	}
 	if e.agent.Spec.Skills != nil {
@@ -118,23 +112,16 @@ func (e *expander) check() {
 // declare writes config.json and agent-card.json, which the agent reads.
 func declare(e *expander, d *declarative) {
 	const at = "spec.declarative"
-	if d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go" {
-		e.error("runtime", at+".runtime", fmt.Sprintf("%q is not a runtime", text.Shown(d.Runtime)),
-			"write python or go")
-	}
+	e.FailIf(d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go", "runtime",
+		at+".runtime", "write python or go", "%q is not a runtime", d.Runtime)
 	instruction := d.SystemMessage
 	if d.SystemMessageFrom != nil {
-		if instruction != "" {
-			e.error("two-messages", at+".systemMessageFrom",
-				"both systemMessage and systemMessageFrom", "keep one of them")
-		}
+		e.FailIf(instruction != "", "two-messages", at+".systemMessageFrom", "keep one of them",
+			"both systemMessage and systemMessageFrom")
 		instruction = e.fill(*d.SystemMessageFrom, at+".systemMessageFrom")
-		if d.PromptTemplate != nil && len(e.filled) > 0 {
-			e.error("unsupported", at+".promptTemplate",
-				"a template is rendered from texts of the package only: nothing is read "+
-					"from Secrets",
-				"write the message into systemMessage, or add its ConfigMap to the package")
-		}
+		e.FailIf(d.PromptTemplate != nil && len(e.filled) > 0, "unsupported", at+".promptTemplate",
+			"write the message into systemMessage, or add its ConfigMap to the package",
+			"a template is rendered from texts of the package only: nothing is read from Secrets")
 	}
 	model := e.model(d.ModelConfig, at+".modelConfig")
 	if model == nil {
@@ -144,79 +131,66 @@ func declare(e *expander, d *declarative) {
 	if d.PromptTemplate != nil && len(d.PromptTemplate.DataSources) > 0 && !e.Failed() {
 		instruction = promptOf(e, d, instruction, toolNames(http), toolNames(sse))
 	}
-	config := ordered{{"model", model.config}, {"description", e.agent.Spec.Description},
-		{"instruction", instruction}}
-	config.set("http_tools", http)
-	config.set("sse_tools", sse)
-	config.set("remote_agents", remote)
-	if d.ExecuteCodeBlocks != nil {
-		config.add("execute_code", *d.ExecuteCodeBlocks)
-		e.isolated = *d.ExecuteCodeBlocks
-	}
-	config.add("stream", d.Stream)
-	remember(e, &config, d, model)
-	config.set("share_tools", d.ShareTools)
+	config := slices.Concat(
+		node.Map("model", model.config, "description", e.agent.Spec.Description,
+			"instruction", instruction),
+		some("http_tools", http, "sse_tools", sse, "remote_agents", remote,
+			"execute_code", d.ExecuteCodeBlocks),
+		node.Map("stream", d.Stream), remember(e, d, model), some("share_tools", d.ShareTools))
+	e.isolated = node.Or(d.ExecuteCodeBlocks, false)
 	e.files = map[string]string{"config.json": e.json(config), "agent-card.json": agentCard(e, d)}
 	if e.isolated || e.agent.Spec.Skills != nil {
 		e.files[sandboxFile] = sandboxSettings(e)
 	}
 }
 
-// remember adds the agent's memory, network and context.
-func remember(e *expander, config *ordered, d *declarative, model *modelUse) {
+// remember returns the agent's memory, network and context.
+func remember(e *expander, d *declarative, model *modelUse) (config ordered) {
 	const at = "spec.declarative"
+	add := func(key string, value ordered) { config = append(config, node.Map(key, value)...) }
 	if m := d.Memory; m != nil {
-		memory := ordered{}
-		memory.set("ttl_days", m.TTLDays)
+		memory := some("ttl_days", m.TTLDays)
 		if m.ModelConfig == "" {
-			e.error("no-model", at+".memory.modelConfig", "memory needs a model for its vectors",
-				"name a ModelConfig")
+			e.Fail("no-model", at+".memory.modelConfig", "name a ModelConfig",
+				"memory needs a model for its vectors")
 		} else if use := e.model(m.ModelConfig, at+".memory.modelConfig"); use != nil {
-			embedding := ordered{{"provider", use.typ}, {"model", use.name}}
-			if url := use.config.get("base_url"); url != nil {
-				embedding.set("base_url", url)
-			}
-			embedding = append(embedding, use.azure...)
-			memory.add("embedding", embedding)
+			memory = append(memory, node.Map("embedding", slices.Concat(
+				node.Map("provider", use.typ, "model", use.name),
+				some("base_url", use.config.Get("base_url")), use.azure))...)
 		}
-		config.add("memory", memory)
+		add("memory", memory)
 	}
 	if s := e.agent.Spec.Sandbox; s != nil && s.Network != nil {
-		network := ordered{}
-		network.set("allowed_domains", s.Network.AllowedDomains)
-		config.add("network", network)
+		add("network", some("allowed_domains", s.Network.AllowedDomains))
 	}
 	if d.Context == nil {
-		return
+		return config
 	}
 	all := ordered{}
 	if c := d.Context.Compaction; c != nil {
-		five, two := 5, 2
-		compaction := ordered{{"compaction_interval", *cmp.Or(c.CompactionInterval, &five)},
-			{"overlap_size", *cmp.Or(c.OverlapSize, &two)}}
+		compaction := node.Map("compaction_interval", node.Or(c.CompactionInterval, 5),
+			"overlap_size", node.Or(c.OverlapSize, 2))
 		if s := c.Summarizer; s != nil {
 			use := model
 			if s.ModelConfig != "" && s.ModelConfig != d.ModelConfig {
 				use = e.model(s.ModelConfig, at+".context.compaction.summarizer.modelConfig")
 			}
 			if use != nil {
-				compaction.add("summarizer_model", use.config)
+				compaction = append(compaction, node.Map("summarizer_model", use.config)...)
 			}
-			compaction.set("prompt_template", s.PromptTemplate)
+			compaction = append(compaction, some("prompt_template", s.PromptTemplate)...)
 		}
-		compaction.set("token_threshold", c.TokenThreshold)
-		compaction.set("event_retention_size", c.EventRetentionSize)
-		all.add("compaction", compaction)
+		all = node.Map("compaction", append(compaction, some("token_threshold", c.TokenThreshold,
+			"event_retention_size", c.EventRetentionSize)...))
 	}
-	config.add("context_config", all)
+	add("context_config", all)
+	return config
 }
 
 // json is a configuration on one line.
 func (e *expander) json(value any) string {
 	text, err := json.Marshal(value)
-	if err != nil {
-		e.error("field", "spec.declarative", err.Error(), "")
-	}
+	e.FailIf(err != nil, "field", "spec.declarative", "", "%v", err)
 	return string(text)
 }
 
@@ -231,27 +205,24 @@ func agentCard(e *expander, d *declarative) string {
 	}
 	url, modes := address(e.Name, e.Namespace, port), []string{"text"}
 	speaks := func(version string) ordered {
-		return ordered{{"url", url}, {"protocolBinding", "JSONRPC"}, {"protocolVersion", version}}
+		return node.Map("url", url, "protocolBinding", "JSONRPC", "protocolVersion", version)
 	}
 	spec := &e.agent.Spec
-	card := ordered{{"defaultInputModes", modes}, {"defaultOutputModes", modes},
-		{"description", spec.Description}}
-	card.set("documentationUrl", spec.DocumentationURL)
-	card.set("iconUrl", spec.IconURL)
-	card.add("name", identifier(e.Name))
-	card.set("provider", spec.Provider)
-	card = append(card, ordered{
-		{"version", spec.Version}, {"skills", skills},
-		{"capabilities", ordered{{"streaming", true}}},
-		{"supportedInterfaces", []ordered{speaks("0.3"), speaks("1.0")}},
-		{"url", url}, {"protocolVersion", "0.3"}, {"preferredTransport", "JSONRPC"},
-	}...)
+	card := slices.Concat(
+		node.Map("defaultInputModes", modes, "defaultOutputModes", modes,
+			"description", spec.Description),
+		some("documentationUrl", spec.DocumentationURL, "iconUrl", spec.IconURL,
+			"name", identifier(e.Name), "provider", spec.Provider),
+		node.Map("version", spec.Version, "skills", skills,
+			"capabilities", node.Map("streaming", true),
+			"supportedInterfaces", []ordered{speaks("0.3"), speaks("1.0")},
+			"url", url, "protocolVersion", "0.3", "preferredTransport", "JSONRPC"))
 	var b bytes.Buffer
 	err := json.Indent(&b, []byte(e.json(card)), "", "  ")
 	signed, known, problem := e.SignCard(b.Bytes())
 	switch err = cmp.Or(err, problem); {
 	case err != nil:
-		e.error("field", "spec", err.Error(), "")
+		e.Fail("field", "spec", "", "%v", err)
 	case !known:
 		e.Report(finding.Warning, "kagent-agent/card", "",
 			"the lock has no signature of this agent's card", "run `armature card sign`")
@@ -268,11 +239,10 @@ func sandboxSettings(e *expander) string {
 		domains = append(domains, s.Network.AllowedDomains...)
 	}
 	none := []string{}
-	return e.json(ordered{
-		{"filesystem", ordered{{"allowWrite", []string{".", "/tmp"}}, {"denyRead", none},
-			{"denyWrite", none}}},
-		{"network", ordered{{"allowedDomains", domains}, {"deniedDomains", none}}},
-	})
+	return e.json(node.Map(
+		"filesystem", node.Map("allowWrite", []string{".", "/tmp"}, "denyRead", none,
+			"denyWrite", none),
+		"network", node.Map("allowedDomains", domains, "deniedDomains", none)))
 }
 
 // address is a Service's as pods reach it. Without a namespace it is that of
@@ -286,13 +256,3 @@ func address(name, namespace string, port int) string {
 
 // identifier is a name as Python takes it.
 func identifier(name string) string { return strings.ReplaceAll(name, "-", "_") }
-
-// fileNames returns the files of the configuration in the order of their checksum.
-func fileNames(e *expander) (names []string) {
-	for _, name := range []string{"config.json", "agent-card.json", sandboxFile} {
-		if _, has := e.files[name]; has {
-			names = append(names, name)
-		}
-	}
-	return names
-}

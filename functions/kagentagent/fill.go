@@ -1,15 +1,12 @@
 package kagentagent
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	"github.com/armature-dev/armature/functions/internal/node"
-	"github.com/armature-dev/armature/functions/text"
 )
 
 // fill returns a value of the package's ConfigMaps. For any other it returns the
@@ -18,18 +15,14 @@ import (
 func (e *expander) fill(from valueSource, field string) string {
 	ref, known := map[string]string{"Secret": "secretKeyRef",
 		"ConfigMap": "configMapKeyRef"}[from.Type]
-	if !known || from.Name == "" || from.Key == "" {
-		e.error("value-source", field, "a value needs type Secret or ConfigMap, name and key",
-			"set all three")
+	if e.FailIf(!known || from.Name == "" || from.Key == "", "value-source", field, "set all three",
+		"a value needs type Secret or ConfigMap, name and key") {
 		return ""
 	}
 	if o := e.Read("ConfigMap", e.Namespace, from.Name); o != nil && from.Type == "ConfigMap" {
 		value, found := e.texts(o, "value-source", field)[from.Key]
-		if !found && !e.Failed() {
-			e.error("value-source", field,
-				fmt.Sprintf("%s has no text %q", o.Ref, text.Shown(from.Key)),
-				"correct the key, or add it to the ConfigMap")
-		}
+		e.FailIf(!found && !e.Failed(), "value-source", field,
+			"correct the key, or add it to the ConfigMap", "%s has no text %q", o.Ref, from.Key)
 		return value
 	}
 	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
@@ -38,21 +31,18 @@ func (e *expander) fill(from valueSource, field string) string {
 	return "$(" + name + ")" // which Flux does not replace, as it would ${NAME}
 }
 
-// headers returns the headers of a tool; later ones win.
-func (e *expander) headers(field string, lists ...[]header) object {
-	all := make(object)
-	for _, list := range lists {
-		for i, h := range list {
-			at := fmt.Sprintf("%s[%d]", field, i)
-			switch {
-			case h.Name == "" || (h.Value == "") == (h.ValueFrom == nil):
-				e.error("header", at, "a header needs a name, and either value or valueFrom",
-					"correct it")
-			case h.ValueFrom != nil:
-				all[h.Name] = e.fill(*h.ValueFrom, at)
-			default:
-				all[h.Name] = h.Value
-			}
+// headers adds the headers of a tool to those that it has already.
+func (e *expander) headers(all object, field string, list []header) object {
+	for i, h := range list {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case h.Name == "" || (h.Value == "") == (h.ValueFrom == nil):
+			e.Fail("header", at, "correct it",
+				"a header needs a name, and either value or valueFrom")
+		case h.ValueFrom != nil:
+			all[h.Name] = e.fill(*h.ValueFrom, at)
+		default:
+			all[h.Name] = h.Value
 		}
 	}
 	return all
@@ -123,47 +113,14 @@ func given(o object) object {
 }
 
 // ordered is a JSON object whose fields keep their order.
-type ordered []pair
+type ordered = node.Fields
 
-type pair struct {
-	key   string
-	value any
-}
-
-// MarshalJSON writes the fields in order.
-func (o ordered) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, p := range o {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		key, err1 := json.Marshal(p.key)
-		value, err2 := json.Marshal(p.value)
-		if err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("writing %s: %w", p.key, err2)
-		}
-		b.Write(append(append(key, ':'), value...))
-	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
-}
-
-func (o *ordered) add(key string, value any) { *o = append(*o, pair{key, value}) }
-
-// get returns the value of a field, nil where there is none.
-func (o ordered) get(key string) any {
-	for _, p := range o {
-		if p.key == key {
-			return p.value
+// some returns fields whose values are given: neither empty, nor numbers below zero.
+func some(pairs ...any) ordered {
+	for i := 1; i < len(pairs); i += 2 {
+		if v := reflect.ValueOf(pairs[i]); v.CanInt() && v.Int() < 0 {
+			pairs[i] = nil
 		}
 	}
-	return nil
-}
-
-// set adds a value that is not empty, and no number below zero.
-func (o *ordered) set(key string, value any) {
-	if v := reflect.ValueOf(value); node.Given(value) != nil && !(v.CanInt() && v.Int() < 0) {
-		o.add(key, value)
-	}
+	return node.Some(pairs...)
 }

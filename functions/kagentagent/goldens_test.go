@@ -32,6 +32,13 @@ type published struct {
 	repair bool // faults that the CRD refuses
 }
 
+// unlocked is a package without a lock.
+type unlocked struct{}
+
+func (unlocked) Built(string, string) (string, bool)        { return "", false }
+func (unlocked) Image(image string) string                  { return image }
+func (unlocked) SignCard(card []byte) ([]byte, bool, error) { return card, true, nil }
+
 // TestKagentGoldens compares with the golden files of kagent 0.10. Their folder has inputs/*.yaml
 // and outputs/*.json.
 func TestKagentGoldens(t *testing.T) {
@@ -156,9 +163,8 @@ func translate(t *testing.T, in *published) (made []map[string]any, findings []f
 		}
 		return nil
 	}
-	r := &expand.Resource{Object: target, Prefix: "kagenti.io", Config: config, Lookup: lookup,
-		SignCard: func(card []byte) ([]byte, bool, error) { return card, true, nil },
-		Pinned:   func(image string) string { return image },
+	r := &expand.Resource{Object: target, Function: function, Prefix: "kagenti.io",
+		Lookup: lookup, Lock: unlocked{},
 		Read: func(kind, namespace, name string) *krm.Object {
 			return lookup("", kind, namespace, name)
 		}}

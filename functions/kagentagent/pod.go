@@ -38,18 +38,6 @@ func (e *expander) selector() map[string]string {
 	return map[string]string{"app": "kagent", "kagent": e.Name}
 }
 
-// optIn are the labels of the resource by which its workload opts in. kagent
-// adds the labels of the resource to no object.
-func (e *expander) optIn() map[string]string {
-	labels := make(map[string]string)
-	for _, name := range []string{"inject", "spiffe", "spire"} {
-		if value, ok := e.agent.Labels[e.Prefix+"/"+name]; ok {
-			labels[e.Prefix+"/"+name] = value
-		}
-	}
-	return labels
-}
-
 // description is the annotation of the Deployment with what the agent does.
 func (e *expander) description() map[string]string {
 	if e.agent.Spec.Description == "" {
@@ -62,16 +50,12 @@ func (e *expander) description() map[string]string {
 func build(e *expander) {
 	account, annotations := cmp.Or(e.spec.ServiceAccountName, e.account),
 		expand.Annotations(e.agent.Annotations)
-	if e.spec.ServiceAccountName != "" && e.spec.ServiceAccountConfig != nil {
-		e.error("two-accounts", e.at+".serviceAccountConfig",
-			"both serviceAccountName and serviceAccountConfig", "keep one of them")
-	}
+	e.FailIf(e.spec.ServiceAccountName != "" && e.spec.ServiceAccountConfig != nil, "two-accounts",
+		e.at+".serviceAccountConfig", "keep one of them",
+		"both serviceAccountName and serviceAccountConfig")
 	if account == "" || account == e.Name {
 		account = e.Name
-		c := e.spec.ServiceAccountConfig
-		if c == nil {
-			c = &accountConfig{}
-		}
+		c := cmp.Or(e.spec.ServiceAccountConfig, &accountConfig{})
 		e.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: e.Name,
 			Labels:      merged(e.labelSet(), c.Labels),
 			Annotations: merged(annotations, c.Annotations)})
@@ -88,12 +72,12 @@ func build(e *expander) {
 	e.Add(expand.Object{
 		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name,
 		Body:        object{"spec": deployment(e, account)},
-		Labels:      merged(e.labelSet(), e.optIn()),
+		Labels:      merged(e.labelSet(), e.OptIn(e.agent.Labels)), // the others are on no object
 		Annotations: merged(annotations, e.description(), e.spec.DeploymentAnnotations),
 	})
 	http := object{"name": "http", "port": port, "targetPort": port}
 	d := e.agent.Spec.Declarative
-	if card := d != nil && d.A2AConfig != nil; card || e.agent.Spec.Type == "BYO" {
+	if d != nil && d.A2AConfig != nil || e.agent.Spec.Type == "BYO" {
 		http["appProtocol"] = "kgateway.dev/a2a"
 	}
 	e.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: e.Name, Labels: e.labelSet(),
@@ -108,7 +92,7 @@ func deployment(e *expander, account string) object {
 	if e.files != nil || e.skillsConfig != "" {
 		// The hash covers the rendered files only, not what is filled in later.
 		all := sha256.New()
-		for _, name := range fileNames(e) {
+		for _, name := range []string{"config.json", "agent-card.json", sandboxFile} {
 			all.Write([]byte(e.files[name]))
 		}
 		all.Write([]byte(e.skillsConfig))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template/parse"
 
@@ -39,9 +40,8 @@ func promptOf(e *expander, d *declarative, message string, tools ...[]string) st
 	if tree := trees["systemMessage"]; err == nil && tree != nil {
 		err = t.list(tree.Root, t.fields)
 	}
-	if err != nil {
-		e.error("prompt", "spec.declarative.systemMessage", err.Error(),
-			"correct the template, or write its text without one")
+	if e.FailIf(err != nil, "prompt", "spec.declarative.systemMessage",
+		"correct the template, or write its text without one", "%v", err) {
 		return ""
 	}
 	return t.out.String()
@@ -49,24 +49,21 @@ func promptOf(e *expander, d *declarative, message string, tools ...[]string) st
 
 // readSource reads the texts of a ConfigMap, by "name/key".
 func readSource(e *expander, source promptSource, at string, texts map[string]string) {
-	if source.Kind != "" && source.Kind != "ConfigMap" || source.APIGroup != "" {
-		e.error("prompt", at, "texts are in ConfigMaps only",
-			"set kind: ConfigMap, without apiGroup")
+	if e.FailIf(source.Kind != "" && source.Kind != "ConfigMap" || source.APIGroup != "", "prompt",
+		at, "set kind: ConfigMap, without apiGroup", "texts are in ConfigMaps only") {
 		return
 	}
 	o := e.Read("ConfigMap", e.Namespace, source.Name)
-	if o == nil {
-		e.error("prompt", at,
-			fmt.Sprintf("the package has no ConfigMap %s", text.Shown(source.Name)),
-			"add it to the package: the agent's instruction is made from it")
+	if e.FailIf(o == nil, "prompt", at,
+		"add it to the package: the agent's instruction is made from it",
+		"the package has no ConfigMap %s", source.Name) {
 		return
 	}
 	name := cmp.Or(source.Alias, source.Name)
 	for key, content := range e.texts(o, "prompt", at) {
 		if _, twice := texts[name+"/"+key]; twice {
-			e.error("prompt", at,
-				fmt.Sprintf("a second text %s/%s", text.Shown(name), text.Shown(key)),
-				"give one of the sources an alias")
+			e.Fail("prompt", at, "give one of the sources an alias", "a second text %s/%s", name,
+				key)
 			return
 		}
 		texts[name+"/"+key] = content
@@ -82,9 +79,7 @@ func (e *expander) texts(o *krm.Object, rule, at string) map[string]string {
 	if err == nil {
 		err = json.Unmarshal(data, &content)
 	}
-	if err != nil {
-		e.error(rule, at, fmt.Sprintf("%s: %v", o.Ref, err), "correct the ConfigMap")
-	}
+	e.FailIf(err != nil, rule, at, "correct the ConfigMap", "%s: %v", o.Ref, err)
 	return content.Data
 }
 
@@ -185,40 +180,28 @@ func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 
 // value is that of an action: a field, the dot, or an included text.
 func (t *prompter) value(p *parse.PipeNode, dot any) (any, error) {
-	other := fmt.Errorf("%s is not expanded: only fields such as .AgentName, and include",
-		text.Shown(p.String()))
-	if len(p.Decl) > 0 || len(p.Cmds) != 1 {
-		return nil, other
-	}
-	args := p.Cmds[0].Args
-	switch first := args[0].(type) {
-	case *parse.IdentifierNode: // include is the only function that parses
-		if len(args) != 2 {
-			return nil, other
-		}
-		name, ok := args[1].(*parse.StringNode)
-		if !ok {
-			return nil, other
-		}
-		content, found := t.texts[name.Text]
+	action := p.String()
+	root, ofRoot := strings.CutPrefix(action, "$.")
+	name, ofDot := strings.CutPrefix(action, ".")
+	argument, includes := strings.CutPrefix(action, "include ")
+	included, err := strconv.Unquote(argument)
+	const others = "$. |()" // characters of what is more than a field
+	switch fields, all := dot.(map[string]any); {
+	case action == "." && !all:
+		return dot, nil
+	case ofRoot && !strings.ContainsAny(root, others):
+		return t.field(t.fields, root)
+	case ofDot && all && name != "" && !strings.ContainsAny(name, others):
+		return t.field(fields, name)
+	case includes && err == nil:
+		content, found := t.texts[included]
 		if !found {
-			return nil, fmt.Errorf("the data sources have no text %q", text.Shown(name.Text))
+			return nil, fmt.Errorf("the data sources have no text %q", text.Shown(included))
 		}
 		return content, nil
-	case *parse.DotNode:
-		if _, all := dot.(map[string]any); !all && len(args) == 1 {
-			return dot, nil
-		}
-	case *parse.FieldNode:
-		if fields, all := dot.(map[string]any); all && len(args) == 1 && len(first.Ident) == 1 {
-			return t.field(fields, first.Ident[0])
-		}
-	case *parse.VariableNode: // $ is the only one that parses
-		if len(args) == 1 && len(first.Ident) == 2 && first.Ident[0] == "$" {
-			return t.field(t.fields, first.Ident[1])
-		}
 	}
-	return nil, other
+	return nil, fmt.Errorf("%s is not expanded: only fields such as .AgentName, and include",
+		text.Shown(action))
 }
 
 func (t *prompter) field(fields map[string]any, name string) (any, error) {

@@ -3,7 +3,6 @@ package kagentagent
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,99 +28,79 @@ var commandImages = map[string]string{"uvx": "ghcr.io/astral-sh/uv:debian", "npx
 // below the agentgateway, which an init container copies into the pod.
 func (s *settings) server(r *expand.Resource) {
 	var m mcpServer
-	if !r.Decode("kagent-agent/field", &m) {
+	if !r.Decode("field", &m) {
 		return
-	}
-	fail := func(rule, field, message, hint string) {
-		r.Report(finding.Error, "kagent-agent/"+rule, field, message, hint)
 	}
 	d := &m.Spec.Deployment
 	image := cmp.Or(d.Image, commandImages[d.Cmd])
-	if image == "" {
-		fail("no-image", "spec.deployment", "no image",
-			"set spec.deployment.image, or run the server with uvx or npx")
-	}
+	r.FailIf(image == "", "no-image", "spec.deployment",
+		"set spec.deployment.image, or run the server with uvx or npx", "no image")
 	d.Port = cmp.Or(d.Port, defaultServerPort)
-	if d.Port < 1 || d.Port > 65535 {
-		fail("port", "spec.deployment.port", fmt.Sprintf("%d is not a port", d.Port),
-			"set it to the port of the server")
-	}
-	if d.ServiceAccount != nil && d.ServiceAccountName != "" {
-		fail("two-accounts", "spec.deployment.serviceAccount",
-			"both serviceAccount and serviceAccountName", "keep one of them")
-	}
-	r.CheckReplicas(function, "spec.deployment.replicas", d.Replicas)
+	r.FailIf(d.Port < 1 || d.Port > 65535, "port", "spec.deployment.port",
+		"set it to the port of the server", "%d is not a port", d.Port)
+	r.FailIf(d.ServiceAccount != nil && d.ServiceAccountName != "", "two-accounts",
+		"spec.deployment.serviceAccount", "keep one of them",
+		"both serviceAccount and serviceAccountName")
+	r.CheckReplicas("spec.deployment.replicas", d.Replicas)
 	if d.Image != "" {
-		r.CheckImage(function, "spec.deployment.image", d.Image)
+		r.CheckImage("spec.deployment.image", d.Image)
 	}
-	stdio := m.Spec.TransportType == "stdio"
 	target := object{"name": r.Name}
-	switch {
-	case stdio && d.Cmd == "":
-		fail("no-command", "spec.deployment.cmd", "a server on standard streams needs a command",
-			"set spec.deployment.cmd")
-	case stdio:
+	switch http := m.Spec.HTTPTransport; {
+	case m.Spec.TransportType == "stdio":
+		r.FailIf(d.Cmd == "", "no-command", "spec.deployment.cmd", "set spec.deployment.cmd",
+			"a server on standard streams needs a command")
 		run := object{"cmd": d.Cmd, "args": d.Args}
 		if values := plainValues(d.Env); len(values) > 0 {
 			run["env"] = values
 		}
 		target["stdio"] = run
 	case m.Spec.TransportType != "http":
-		fail("transport", "spec.transportType",
-			fmt.Sprintf("%q is not a transport", m.Spec.TransportType), "use stdio or http")
-	case m.Spec.HTTPTransport == nil || m.Spec.HTTPTransport.TargetPort == 0:
-		fail("transport", "spec.httpTransport.targetPort", "no target port",
-			"set it to the port on which the server listens")
+		r.Fail("transport", "spec.transportType", "use stdio or http", "%q is not a transport",
+			m.Spec.TransportType)
+	case http == nil || http.TargetPort == 0:
+		r.Fail("transport", "spec.httpTransport.targetPort",
+			"set it to the port on which the server listens", "no target port")
 	default:
-		if m.Spec.HTTPTransport.TargetPort != d.Port {
+		if http.TargetPort != d.Port {
 			r.Report(finding.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
 				fmt.Sprintf(
 					"the server listens on %d, and its Service leads to %d, where nothing listens",
-					m.Spec.HTTPTransport.TargetPort, d.Port),
+					http.TargetPort, d.Port),
 				"set spec.deployment.port to the same: a server of the transport http has no "+
 					"gateway before it")
 		}
-		if m.Spec.HTTPTransport.TLS != nil {
+		if http.TLS != nil {
 			r.Report(finding.Info, "kagent-agent/ignored", "spec.httpTransport.tls",
 				"kmcp ignores this field", "")
 		}
-		target["sse"] = object{"host": "localhost", "port": m.Spec.HTTPTransport.TargetPort,
-			"path": m.Spec.HTTPTransport.Path}
+		target["sse"] = object{"host": "localhost", "port": http.TargetPort, "path": http.Path}
 	}
 	env := environment(r, d.Env)
-	if r.Failed() {
-		return
-	}
 	config, err := yaml.Marshal(gateway(d.Port, target))
-	if err != nil {
-		fail("field", "spec", err.Error(), "")
-		return
+	r.FailIf(err != nil, "field", "spec", "", "%v", err)
+	if !r.Failed() {
+		buildServer(r, &m, image, string(config), env)
 	}
-	s.buildServer(r, &m, image, string(config), env)
 }
 
 // buildServer adds the objects of a server.
-func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config string, env []any) {
+func buildServer(r *expand.Resource, m *mcpServer, image, config string, env []any) {
 	d := &m.Spec.Deployment
 	selector := map[string]string{"app.kubernetes.io/name": r.Name,
 		"app.kubernetes.io/instance": r.Name}
 	labels := merged(m.Labels, selector)
 	if d.ServiceAccountName == "" {
-		c := d.ServiceAccount
-		if c == nil {
-			c = &accountConfig{}
-		}
+		c := cmp.Or(d.ServiceAccount, &accountConfig{})
 		r.Add(expand.Object{APIVersion: "v1", Kind: "ServiceAccount", Name: r.Name,
 			Labels: merged(labels, c.Labels), Annotations: c.Annotations})
 	}
 	r.Add(expand.Object{APIVersion: "v1", Kind: "ConfigMap", Name: r.Name, Labels: labels,
 		Body: object{"data": map[string]string{"local.yaml": config}}})
 	sum := sha256.Sum256([]byte(config))
-	metadata := object{
-		"labels": merged(labels, d.Labels, selector),
-		"annotations": merged(d.Annotations,
-			map[string]string{serverHash: hex.EncodeToString(sum[:])[:8]}),
-	}
+	hash := map[string]string{serverHash: fmt.Sprintf("%x", sum[:4])}
+	metadata := object{"labels": merged(labels, d.Labels, selector),
+		"annotations": merged(d.Annotations, hash)}
 	spec := object{
 		"selector": object{"matchLabels": selector},
 		"template": object{"metadata": metadata, "spec": serverPod(r.Name, &m.Spec, image, env)},
@@ -132,9 +111,7 @@ func (s *settings) buildServer(r *expand.Resource, m *mcpServer, image, config s
 	http := object{"name": "http", "protocol": "TCP", "port": d.Port, "targetPort": d.Port,
 		"appProtocol": "kgateway.dev/mcp"}
 	r.Add(expand.Object{APIVersion: "v1", Kind: "Service", Name: r.Name, Labels: labels,
-		Body: object{"spec": object{
-			"selector": selector, "ports": []any{http},
-		}}})
+		Body: object{"spec": object{"selector": selector, "ports": []any{http}}}})
 }
 
 // gateway is the configuration of the agentgateway.
@@ -204,12 +181,11 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 func plainValues(env map[string]any) map[string]string {
 	plain := make(map[string]string)
 	for name, value := range env {
+		if o, ok := value.(map[string]any); ok {
+			value = o["value"]
+		}
 		if text, ok := value.(string); ok {
 			plain[name] = text
-		} else if o, ok := value.(map[string]any); ok {
-			if text, ok := o["value"].(string); ok {
-				plain[name] = text
-			}
 		}
 	}
 	return plain
@@ -221,10 +197,9 @@ func environment(r *expand.Resource, env map[string]any) (list []any) {
 		o, _ := env[name].(map[string]any)
 		value, hasValue := plain[name]
 		from, hasSource := o["valueFrom"]
-		if hasValue == hasSource {
-			r.Report(finding.Error, "kagent-agent/env", "spec.deployment.env."+name,
-				"a variable needs either a value or valueFrom", "correct it")
-		} else if hasValue {
+		r.FailIf(hasValue == hasSource, "env", "spec.deployment.env."+name, "correct it",
+			"a variable needs either a value or valueFrom")
+		if hasValue {
 			list = append(list, object{"name": name, "value": value})
 		} else {
 			list = append(list, object{"name": name, "valueFrom": from})

@@ -3,7 +3,6 @@ package kagentagent
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/internal/node"
 	fetch "github.com/armature-dev/armature/functions/skills"
-	"github.com/armature-dev/armature/functions/text"
 )
 
 // Defaults of the published charts.
@@ -38,40 +37,29 @@ type settings struct {
 // settingsOf reads the configuration. What is wrong with it fails the render.
 func settingsOf(p *contract.Package) *settings {
 	c := cmp.Or(p.Config.Kagent, &api.KagentSpec{})
-	s := &settings{spec: c, controller: defaultController, index: p.Index}
+	s := &settings{spec: c, account: node.Or(c.ServiceAccountName, ""), index: p.Index,
+		controller: cmp.Or(node.Or(c.ControllerURL, ""), defaultController)}
 	fail := func(field, message, hint string) {
 		p.Misconfigured("config/kagent", "spec.kagent."+field, message, hint)
 	}
-	if c.Version != nil && *c.Version != generation {
-		fail("version", fmt.Sprintf("kagent %q is not rendered: only %s is", text.Shown(*c.Version),
-			generation),
+	if version := node.Or(c.Version, generation); version != generation {
+		fail("version", expand.Sprintf("kagent %q is not rendered: only %s is", version, generation),
 			"upgrade kagent to 0.10, and remove this line; armature migrate --kagent-harness "+
 				"leads to 1.0")
 	}
-	give(map[*string]*string{&s.controller: c.ControllerURL, &s.account: c.ServiceAccountName})
 	if image := s.image("", "app"); !identity.IsImage(image) || strings.Contains(image, "//") {
-		fail("imageRegistry", fmt.Sprintf("%q is not an image", text.Shown(image)),
+		fail("imageRegistry", expand.Sprintf("%q is not an image", image),
 			"write the registry as host or host:port, and imageTag as a tag")
 	}
-	if c.ProxyURL != nil && *c.ProxyURL != "" {
-		u, err := url.Parse(*c.ProxyURL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			fail("proxyURL", fmt.Sprintf("%q is not the URL of a proxy", text.Shown(*c.ProxyURL)),
+	if proxy := node.Or(c.ProxyURL, ""); proxy != "" {
+		u, err := url.Parse(proxy)
+		if s.proxy = u; err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+			u.User != nil {
+			fail("proxyURL", expand.Sprintf("%q is not the URL of a proxy", proxy),
 				"write it as http://host:port")
-		} else {
-			s.proxy = u
 		}
 	}
 	return s
-}
-
-// give replaces texts by those that are set.
-func give(values map[*string]*string) {
-	for to, value := range values {
-		if value != nil && *value != "" {
-			*to = *value
-		}
-	}
 }
 
 // image returns one of kagent's images.

@@ -30,51 +30,47 @@ var (
 // writeSkills writes the configuration of the init container that fetches skills.
 func writeSkills(e *expander, s *skills) {
 	const at = "spec.skills"
-	if len(s.Refs) == 0 && len(s.GitRefs) == 0 && len(s.S3Refs) == 0 {
-		e.error("skills", at, "no skills", "set refs or gitRefs, or remove it")
+	if e.FailIf(len(s.Refs) == 0 && len(s.GitRefs) == 0 && len(s.S3Refs) == 0, "skills", at,
+		"set refs or gitRefs, or remove it", "no skills") {
 		return
 	}
 	e.isolated = true
 	seen := make(map[string]bool)
 	folder := func(name, field string) string {
-		if !skillName().MatchString(name) || name == "." || name == ".." || seen[name] {
-			e.error("skills", field, fmt.Sprintf("%q is not a folder of its own", text.Shown(name)),
-				"name the skill with letters, digits, . _ and -")
-		}
+		e.FailIf(!skillName().MatchString(name) || name == "." || name == ".." || seen[name],
+			"skills", field, "name the skill with letters, digits, . _ and -",
+			"%q is not a folder of its own", name)
 		seen[name] = true
 		return "/skills/" + name
 	}
-	var git, buckets, hosts []ordered
-	var sources []fetch.Source
+	config := fetching{InsecureOCI: s.InsecureSkipVerify}
+	if s.GitAuthSecretRef != nil {
+		config.AuthMountPath = "/git-auth"
+	}
 	e.skills = make(map[string]string)
 	for i, ref := range s.GitRefs {
 		field := fmt.Sprintf("%s.gitRefs[%d]", at, i)
-		sub := strings.TrimSuffix(ref.Path, "/")
-		if ref.URL == "" {
-			e.error("skills", field, "no url", "set it to the URL of the repository")
-		}
-		if sub != "" && !filepath.IsLocal(sub) {
-			e.error("skills", field+".path",
-				fmt.Sprintf("%q leaves the repository", text.Shown(ref.Path)),
-				"write it relative to the repository, without ..")
-		}
-		revision := cmp.Or(ref.Ref, "main")
-		entry := ordered{{"url", ref.URL}, {"ref", revision}, {"dest", folder(ref.folder(), field)}}
-		entry.set("full", commitID().MatchString(revision))
-		entry.set("subPath", sub)
-		git = append(git, entry)
-		if host := sshHost(ref.URL); s.GitAuthSecretRef != nil && host != nil &&
-			!slices.ContainsFunc(hosts,
-				func(h ordered) bool { return fmt.Sprint(h) == fmt.Sprint(host) }) {
-			hosts = append(hosts, host)
+		sub, revision := strings.TrimSuffix(ref.Path, "/"), cmp.Or(ref.Ref, "main")
+		e.FailIf(ref.URL == "", "skills", field, "set it to the URL of the repository", "no url")
+		e.FailIf(sub != "" && !filepath.IsLocal(sub), "skills", field+".path",
+			"write it relative to the repository, without ..", "%q leaves the repository", ref.Path)
+		config.GitRefs = append(config.GitRefs, gitFetch{ref.URL, revision,
+			folder(ref.folder(), field), commitID().MatchString(revision), sub})
+		if host, known := sshHostOf(ref.URL); known && s.GitAuthSecretRef != nil {
+			config.SSHHosts = append(config.SSHHosts, host)
 		}
 	}
+	slices.SortFunc(config.SSHHosts, func(a, b sshHost) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
+	})
+	config.SSHHosts = slices.Compact(config.SSHHosts)
 	for i, image := range s.Refs {
 		field := fmt.Sprintf("%s.refs[%d]", at, i)
-		e.CheckImage(function, field, image)
+		e.CheckImage(field, image)
 		name := fetch.Folder(image)
-		image = e.Pinned(image)
-		sources = append(sources, fetch.Source{Image: image, Dest: folder(name, field)})
+		image = e.Image(image)
+		config.OCIRefs = append(config.OCIRefs,
+			fetch.Source{Image: image, Dest: folder(name, field)})
 		if !annotationName().MatchString(name) {
 			name = fmt.Sprint(i)
 		}
@@ -82,32 +78,46 @@ func writeSkills(e *expander, s *skills) {
 	}
 	for i, ref := range s.S3Refs {
 		field := fmt.Sprintf("%s.s3Refs[%d]", at, i)
-		if !strings.HasPrefix(ref.URI, "s3://") {
-			e.error("skills", field+".uri", fmt.Sprintf("%q is not in S3", text.Shown(ref.URI)),
-				"write it as s3://bucket/key")
-		}
-		entry := ordered{{"uri", ref.URI}, {"dest", folder(ref.folder(), field)}}
-		entry.set("region", ref.Region)
-		buckets = append(buckets, entry)
+		e.FailIf(!strings.HasPrefix(ref.URI, "s3://"), "skills", field+".uri",
+			"write it as s3://bucket/key", "%q is not in S3", ref.URI)
+		config.S3Refs = append(config.S3Refs,
+			s3Fetch{ref.URI, folder(ref.folder(), field), ref.Region})
 	}
-	slices.SortFunc(hosts, func(a, b ordered) int {
-		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
-	})
-	config := ordered{}
-	if s.GitAuthSecretRef != nil {
-		config.add("authMountPath", "/git-auth")
-	}
-	config.set("gitRefs", git)
-	config.set("ociRefs", sources)
-	config.set("s3Refs", buckets)
-	config.set("insecureOci", s.InsecureSkipVerify)
-	config.set("sshHosts", hosts)
-	var pull []string
 	for _, secret := range s.ImagePullSecrets {
-		pull = append(pull, secret.Name)
+		config.ImagePullSecrets = append(config.ImagePullSecrets, secret.Name)
 	}
-	config.set("imagePullSecrets", pull)
 	e.skillsConfig = e.json(config)
+}
+
+// fetching is the configuration of the init container.
+type fetching struct {
+	AuthMountPath    string         `json:"authMountPath,omitempty"`
+	GitRefs          []gitFetch     `json:"gitRefs,omitempty"`
+	OCIRefs          []fetch.Source `json:"ociRefs,omitempty"`
+	S3Refs           []s3Fetch      `json:"s3Refs,omitempty"`
+	InsecureOCI      bool           `json:"insecureOci,omitempty"`
+	SSHHosts         []sshHost      `json:"sshHosts,omitempty"`
+	ImagePullSecrets []string       `json:"imagePullSecrets,omitempty"`
+}
+
+type gitFetch struct {
+	URL     string `json:"url"`
+	Ref     string `json:"ref"`
+	Dest    string `json:"dest"`
+	Full    bool   `json:"full,omitempty"`
+	SubPath string `json:"subPath,omitempty"`
+}
+
+type s3Fetch struct {
+	URI    string `json:"uri"`
+	Dest   string `json:"dest"`
+	Region string `json:"region,omitempty"`
+}
+
+// sshHost is a host whose key has to be known before a clone by SSH.
+type sshHost struct {
+	Host string `json:"host"`
+	Port string `json:"port,omitempty"`
 }
 
 // folder is the last part of the path in the repository, or of its address.
@@ -139,27 +149,20 @@ func (r *s3Ref) folder() string {
 	return base
 }
 
-// sshHost returns the host whose key has to be known before a clone by SSH, nil
-// for other addresses.
-func sshHost(address string) ordered {
-	host, port := "", ""
-	if u, err := url.Parse(address); err == nil && strings.Contains(address, "://") {
-		if u.Scheme != "ssh" && u.Scheme != "git+ssh" {
-			return nil
+// sshHostOf returns the host of an address of a repository, if it is cloned by SSH.
+func sshHostOf(address string) (h sshHost, known bool) {
+	if strings.Contains(address, "://") {
+		u, err := url.Parse(address)
+		if err != nil || u.Scheme != "ssh" && u.Scheme != "git+ssh" {
+			return h, false
 		}
-		host, port = u.Hostname(), u.Port()
-	} else if match := scpLike().FindStringSubmatch(address); match != nil &&
-		!strings.Contains(address, "://") {
-		host = match[1]
+		if h.Host = u.Hostname(); u.Port() != "22" {
+			h.Port = u.Port()
+		}
+	} else if match := scpLike().FindStringSubmatch(address); match != nil {
+		h.Host = match[1]
 	}
-	if !hostName().MatchString(host) {
-		return nil
-	}
-	entry := ordered{{"host", host}}
-	if port != "22" {
-		entry.set("port", port)
-	}
-	return entry
+	return h, hostName().MatchString(h.Host)
 }
 
 // skillsContainer returns the init container that fetches skills, with the volumes

@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/identity"
@@ -94,7 +94,13 @@ type Succeeded struct {
 	Findings []finding.Finding
 }
 
-const noEquivalent = "kagent 1.0 has no equivalent"
+// unequalled are the kinds of which kagent 1.0 has no equivalent, with what to know of them.
+var unequalled = map[string]string{
+	"AgentHarness": ": it provisioned coding agents with channels",
+	"SandboxAgent": ", because every agent of 1.0 runs in a sandbox: write it as an Agent of " +
+		"kagent.dev first",
+	"Memory": ": set spec.kagent.memory of the Harness",
+}
 
 // Convert returns what becomes of an object of kagent 0.x. ok is false for any other, which stays
 // as it is.
@@ -102,49 +108,43 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 	if o.Group() != group {
 		return done, false, nil
 	}
-	c := &conversion{Succession: s, o: o}
-	reason, rules := "", succession
-	switch o.Kind {
-	case "Agent":
+	c := &conversion{Succession: s, Resource: expand.Resource{Object: o, Function: "migrate"}}
+	reason, dropped := unequalled[o.Kind]
+	rules := "moved spec: the same field of " + Successor
+	switch {
+	case dropped:
+		rules = succession
+		for key := range o.Root().Fields() {
+			c.drop(key, "kagent 1.0 has no equivalent"+reason)
+		}
+	case o.Kind == "Agent":
+		rules = succession
 		c.agent()
-	case "ModelConfig", "ModelProviderConfig", "RemoteMCPServer":
-		rules = "moved spec: the same field of " + Successor
-		c.renamed()
-	case "ToolServer":
+	case o.Kind == "ModelConfig", o.Kind == "ModelProviderConfig", o.Kind == "RemoteMCPServer":
+		if c.served("v1alpha2") {
+			c.add(o.Kind, o.Name, c.fieldsOf("spec"))
+		}
+	case o.Kind == "ToolServer":
 		rules = "moved spec: RemoteMCPServer spec"
 		c.toolServer()
-	case "AgentHarness":
-		reason = noEquivalent + ": it provisioned coding agents with channels"
-	case "SandboxAgent":
-		reason = noEquivalent +
-			", because every agent of 1.0 runs in a sandbox: write it as an Agent of " +
-			"kagent.dev first"
-	case "Memory":
-		reason = noEquivalent + ": set spec.kagent.memory of the Harness"
 	default: // MCPServer is kmcp's, and stays
 		return done, false, nil
 	}
-	if reason != "" {
-		for key := range o.Root().Fields() {
-			c.drop(key, reason)
-		}
-	}
-	done = Succeeded{Texts: c.texts, Findings: c.findings}
-	if finding.Failed(c.findings) || c.err != nil {
+	done = Succeeded{Texts: c.texts, Findings: c.Findings}
+	if c.Failed() || c.err != nil {
 		return done, true, c.err
 	}
-	done.Fields, err = foreign.Fields(o, reason == "", rules, c.fields)
+	done.Fields, err = foreign.Fields(o, !dropped, rules, c.fields)
 	return done, true, err
 }
 
 // conversion of one object.
 type conversion struct {
 	*Succession
-	o        *krm.Object
-	texts    [][]byte
-	fields   []foreign.Field // that were dropped
-	findings []finding.Finding
-	err      error
+	expand.Resource
+	texts  [][]byte
+	fields []foreign.Field // that were dropped
+	err    error
 }
 
 func (c *conversion) drop(path, reason string) {
@@ -154,21 +154,27 @@ func (c *conversion) drop(path, reason string) {
 // lose drops a field that has to be looked at, because the agent may need it.
 func (c *conversion) lose(path, reason, hint string) {
 	c.drop(path, reason)
-	c.report(finding.Warning, path, reason, hint)
+	c.warn(path, reason, hint)
 }
 
-func (c *conversion) report(severity finding.Severity, path, message, hint string) {
-	f := c.o.Finding(severity, "migrate/kagent", c.o.At(path), message, hint)
-	f.Field = path
-	c.findings = append(c.findings, f)
+func (c *conversion) warn(path, message, hint string) {
+	c.Report(finding.Warning, "migrate/kagent", path, message, hint)
+}
+
+// fieldsOf returns the mapping in a field of the object.
+func (c *conversion) fieldsOf(field string) object {
+	value, err := c.Value()
+	c.err = multi.Errors(c.err, err)
+	root, _ := value.(object)
+	fields, _ := root[field].(object)
+	return fields
 }
 
 // add writes an object with the metadata of the one that is converted.
 func (c *conversion) add(kind, name string, spec any) {
-	metadata := given(object{"name": name, "namespace": c.o.Namespace})
-	if value, err := c.o.Value(); err == nil && kind != "Harness" {
-		root, _ := value.(object)
-		old, _ := root["metadata"].(object)
+	metadata := given(object{"name": name, "namespace": c.Namespace})
+	if kind != "Harness" {
+		old := c.fieldsOf("metadata")
 		for _, key := range []string{"labels", "annotations"} {
 			if entries, _ := old[key].(object); len(entries) > 0 {
 				delete(entries, "kubectl.kubernetes.io/last-applied-configuration")
@@ -182,61 +188,43 @@ func (c *conversion) add(kind, name string, spec any) {
 	c.texts = append(c.texts, text)
 }
 
-// decode reads the object of a version. Anything else is a finding.
-func (c *conversion) decode(version string, into any) bool {
-	if c.o.APIVersion != group+"/"+version {
-		c.report(finding.Error, "apiVersion",
-			fmt.Sprintf("%s of %s is not what kagent 0.10 serves", c.o.Kind, c.o.APIVersion),
-			"convert it to "+group+"/"+version+" first")
-		return false
-	}
-	c.findings = append(c.findings, c.o.Decode("migrate/kagent", into)...)
-	return !finding.Failed(c.findings)
+// served reports whether the object is of the version that kagent 0.10 serves.
+func (c *conversion) served(version string) bool {
+	c.FailIf(c.APIVersion != group+"/"+version, "kagent", "apiVersion",
+		"convert it to "+group+"/"+version+" first", "%s of %s is not what kagent 0.10 serves",
+		c.Kind, c.APIVersion)
+	return !c.Failed()
 }
 
-// renamed keeps the fields of an object, under another apiVersion.
-func (c *conversion) renamed() {
-	if c.o.APIVersion != group+"/v1alpha2" {
-		c.decode("v1alpha2", nil)
-		return
-	}
-	value, err := c.o.Value()
-	root, _ := value.(object)
-	c.err = err
-	c.add(c.o.Kind, c.o.Name, root["spec"])
+// decode reads the object of a version. Anything else is a finding.
+func (c *conversion) decode(version string, into any) bool {
+	return c.served(version) && c.Decode("kagent", into) && !c.Failed()
 }
 
 // toolServer becomes a RemoteMCPServer.
 func (c *conversion) toolServer() {
-	var in struct {
-		api.TypeMeta   `json:",inline"`
-		api.ObjectMeta `json:"metadata,omitempty"`
-		Status         any `json:"status,omitempty"`
-		Spec           struct {
-			Description string `json:"description,omitempty"`
-			Config      struct {
-				Type           string `json:"type,omitempty"`
-				SSE            object `json:"sse,omitempty"`
-				StreamableHTTP object `json:"streamableHttp,omitempty"`
-				Stdio          any    `json:"stdio,omitempty"`
-			} `json:"config"`
-		} `json:"spec"`
-	}
+	var in custom[struct {
+		Description string `json:"description,omitempty"`
+		Config      struct {
+			Type           string `json:"type,omitempty"`
+			SSE            object `json:"sse,omitempty"`
+			StreamableHTTP object `json:"streamableHttp,omitempty"`
+			Stdio          any    `json:"stdio,omitempty"`
+		} `json:"config"`
+	}]
 	if !c.decode("v1alpha1", &in) {
 		return
 	}
 	spec := object{"description": in.Spec.Description, "protocol": "STREAMABLE_HTTP"}
-	from := in.Spec.Config.StreamableHTTP
+	from, at := in.Spec.Config.StreamableHTTP, "spec.config.streamableHttp."
 	if from == nil {
-		from, spec["protocol"] = in.Spec.Config.SSE, "SSE"
+		from, at, spec["protocol"] = in.Spec.Config.SSE, "spec.config.sse.", "SSE"
 	}
-	if from == nil {
-		c.report(finding.Error, "spec.config", "kagent 1.0 reaches tool servers over HTTP alone",
-			"run the program with kmcp's MCPServer, and write a RemoteMCPServer for it")
+	if c.FailIf(from == nil, "kagent", "spec.config",
+		"run the program with kmcp's MCPServer, and write a RemoteMCPServer for it",
+		"kagent 1.0 reaches tool servers over HTTP alone") {
 		return
 	}
-	at := map[any]string{"SSE": "spec.config.sse.",
-		"STREAMABLE_HTTP": "spec.config.streamableHttp."}[spec["protocol"]]
 	for key, value := range from {
 		switch key {
 		case "url", "headersFrom", "timeout", "sseReadTimeout", "terminateOnClose":
@@ -245,7 +233,7 @@ func (c *conversion) toolServer() {
 			c.lose(at+key, "a RemoteMCPServer has no such field", "write headers as headersFrom")
 		}
 	}
-	c.add("RemoteMCPServer", c.o.Name, spec)
+	c.add("RemoteMCPServer", c.Name, spec)
 }
 
 func (c *conversion) agent() {
@@ -261,9 +249,8 @@ func (c *conversion) agent() {
 	case spec.Type == "BYO":
 		deployment, at = c.byo(spec, harness), "spec.byo.deployment"
 	case d == nil:
-		c.report(finding.Error, "spec",
-			"neither a Declarative agent with spec.declarative nor a BYO agent",
-			"correct spec.type")
+		c.Fail("kagent", "spec", "correct spec.type",
+			"neither a Declarative agent with spec.declarative nor a BYO agent")
 	default:
 		deployment = d.Deployment
 		c.declarative(d, template, harness)
@@ -274,27 +261,26 @@ func (c *conversion) agent() {
 	if spec.Skills != nil {
 		template["skills"] = c.skills(spec.Skills)
 	}
-	if finding.Failed(c.findings) {
+	if c.Failed() {
 		return
 	}
-	c.add("AgentTemplate", c.o.Name, template)
-	c.add("Agent", c.o.Name, object{"templateRef": object{"name": c.o.Name},
+	c.add("AgentTemplate", c.Name, template)
+	c.add("Agent", c.Name, object{"templateRef": object{"name": c.Name},
 		"harnessRef": object{"name": c.harness(harness)}})
 }
 
 // harness returns the name of the Harness with a spec, which is written where it is new.
 func (c *conversion) harness(spec object) string {
 	text, err := json.Marshal(spec)
-	c.err = multi.Errors(c.err, err)
-	base, err := json.Marshal(c.spec)
-	c.err = multi.Errors(c.err, err)
-	key := c.o.Namespace + " " + string(text)
+	base, err2 := json.Marshal(c.spec)
+	c.err = multi.Errors(c.err, err, err2)
+	key := c.Namespace + " " + string(text)
 	if name, known := c.made[key]; known {
 		return name
 	}
 	name := c.Harness.Name
 	if string(text) != string(base) {
-		name = identity.ShortName(c.Harness.Name+"-"+c.o.Name, "")
+		name = identity.ShortName(c.Harness.Name+"-"+c.Name, "")
 	}
 	c.made[key] = name
 	c.add("Harness", name, spec)
@@ -303,26 +289,20 @@ func (c *conversion) harness(spec object) string {
 
 // byo writes the harness of an agent with an image of its own.
 func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
-	d := (*deploymentSpec)(nil)
-	if spec.BYO != nil {
-		d = spec.BYO.Deployment
-	}
-	if d == nil || d.Image == "" {
-		c.report(finding.Error, "spec.byo", "a BYO agent needs an image",
-			"set spec.byo.deployment.image")
+	const at = "spec.byo.deployment"
+	if c.FailIf(spec.BYO == nil || spec.BYO.Deployment == nil || spec.BYO.Deployment.Image == "",
+		"kagent", "spec.byo", "set spec.byo.deployment.image", "a BYO agent needs an image") {
 		return nil
 	}
-	image := c.pinned(d.Image, "spec.byo.deployment.image")
-	if d.Cmd == "" {
-		c.report(finding.Error, "spec.byo.deployment",
-			"kagent 1.0 demands the command of a BYO agent",
-			"set spec.byo.deployment.cmd to the entrypoint of the image")
-	}
+	d := spec.BYO.Deployment
+	image := c.pinned(d.Image, at+".image")
+	c.FailIf(d.Cmd == "", "kagent", at,
+		"set spec.byo.deployment.cmd to the entrypoint of the image",
+		"kagent 1.0 demands the command of a BYO agent")
 	delete(harness, "kagent")
 	harness["byo"] = object{}
 	harness["workload"] = given(object{"image": image, "command": []string{d.Cmd}, "args": d.Args})
-	c.report(finding.Warning, "spec.byo",
-		"kagent 1.0 speaks A2A with a BYO image by a contract of its own",
+	c.warn("spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
 		"check that the image keeps it")
 	return d
 }
@@ -330,43 +310,35 @@ func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
 // pinned returns an image with its digest, which kagent 1.0 demands.
 func (c *conversion) pinned(image, at string) string {
 	image = c.Pin(image)
-	if !digested().MatchString(image) {
-		c.report(finding.Error, at, fmt.Sprintf("%s has no digest, which kagent 1.0 demands",
-			text.Shown(image)),
-			"run `armature pin`, or write the digest")
-	}
+	c.FailIf(!digested().MatchString(image), "kagent", at,
+		"run `armature pin`, or write the digest",
+		"%s has no digest, which kagent 1.0 demands", image)
 	return image
 }
 
 func (c *conversion) declarative(d *declarative, template, harness object) {
 	const at = "spec.declarative"
-	template["modelConfig"] = object{"name": cmp.Or(d.ModelConfig, "default-model-config")}
+	template["modelConfig"] = object{"name": cmp.Or(d.ModelConfig, defaultModel)}
 	maps.Copy(template, given(object{"systemPrompt": d.SystemMessage}))
 	if from := d.SystemMessageFrom; from != nil {
-		if from.Type != "ConfigMap" {
-			c.report(finding.Error, at+".systemMessageFrom.type",
-				"kagent 1.0 reads prompts from ConfigMaps alone", "move the prompt to a ConfigMap")
-		}
+		c.FailIf(from.Type != "ConfigMap", "kagent", at+".systemMessageFrom.type",
+			"move the prompt to a ConfigMap", "kagent 1.0 reads prompts from ConfigMaps alone")
 		template["systemPromptFrom"] = object{"name": from.Name, "key": from.Key}
 	}
 	if p := d.PromptTemplate; p != nil {
 		var sources []any
 		for i, source := range p.DataSources {
-			if source.Kind != "" && source.Kind != "ConfigMap" {
-				c.report(finding.Error, fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at,
-					i),
-					"kagent 1.0 reads prompts from ConfigMaps alone",
-					"move the text to a ConfigMap")
-			}
+			c.FailIf(source.Kind != "" && source.Kind != "ConfigMap", "kagent",
+				fmt.Sprintf("%s.promptTemplate.dataSources[%d].kind", at, i),
+				"move the text to a ConfigMap", "kagent 1.0 reads prompts from ConfigMaps alone")
 			sources = append(sources, given(object{"name": source.Name, "alias": source.Alias}))
 		}
 		template["promptTemplate"] = object{"dataSources": sources}
 	}
 	if m := d.Memory; m != nil {
 		own := object{}
-		if have, ok := harness["kagent"].(object); ok {
-			maps.Copy(own, have)
-		}
+		have, _ := harness["kagent"].(object)
+		maps.Copy(own, have)
 		own["memory"] = given(object{"modelConfigRef": object{"name": m.ModelConfig},
 			"ttlDays": max(0, m.TTLDays)})
 		harness["kagent"] = own
@@ -379,17 +351,14 @@ func (c *conversion) declarative(d *declarative, template, harness object) {
 	for i := range d.Tools {
 		tools = append(tools, c.tool(&d.Tools[i], fmt.Sprintf("%s.tools[%d]", at, i))...)
 	}
-	if len(tools) > 50 {
-		c.report(finding.Error, at+".tools",
-			fmt.Sprintf("they become %d bindings, and kagent 1.0 takes 50", len(tools)),
-			"bind fewer tools")
-	}
+	c.FailIf(len(tools) > maxBound, "kagent", at+".tools", "bind fewer tools",
+		"they become %d bindings, and kagent 1.0 takes %d", len(tools), maxBound)
 	if tools != nil {
 		template["tools"] = tools
 	}
 }
 
-// maxBound are the tools that one binding may name.
+// maxBound are the bindings that an agent may have, and the tools that one may name.
 const maxBound = 50
 
 // tool returns the bindings of a tool. Approval is of a whole binding in 1.0, so that the tools
@@ -398,34 +367,28 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	if len(t.HeadersFrom) > 0 {
 		c.lose(at+".headersFrom", "a binding has no headers", "write them into the RemoteMCPServer")
 	}
-	switch {
-	case t.Agent != nil:
-		a := t.Agent
-		namespace := cmp.Or(a.Namespace, c.o.Namespace)
-		if namespace != c.o.Namespace {
-			c.report(finding.Error, at+".agent.namespace",
-				"a sub-agent is in the namespace of its caller in kagent 1.0",
-				"move it, or call it over A2A")
-		}
+	if a := t.Agent; a != nil {
+		namespace := cmp.Or(a.Namespace, c.Namespace)
+		c.FailIf(namespace != c.Namespace, "kagent", at+".agent.namespace",
+			"move it, or call it over A2A",
+			"a sub-agent is in the namespace of its caller in kagent 1.0")
 		return []any{object{"subAgent": object{
 			"name":        a.Name,
 			"description": cmp.Or(c.agents[namespace+"/"+a.Name], "The agent "+a.Name+"."),
 			"templateRef": object{"name": a.Name},
 		}}}
-	case t.McpServer == nil:
-		c.report(finding.Error, at, "neither mcpServer nor agent", "set one of them")
-		return nil
 	}
 	m := t.McpServer
-	if m.Namespace != "" && m.Namespace != c.o.Namespace {
-		c.report(finding.Error, at+".mcpServer.namespace",
-			"a server is in the namespace of the AgentTemplate in kagent 1.0",
-			"write a RemoteMCPServer in this namespace")
+	if c.FailIf(m == nil, "kagent", at, "set one of them", "neither mcpServer nor agent") {
+		return nil
 	}
+	c.FailIf(m.Namespace != "" && m.Namespace != c.Namespace, "kagent", at+".mcpServer.namespace",
+		"write a RemoteMCPServer in this namespace",
+		"a server is in the namespace of the AgentTemplate in kagent 1.0")
 	if m.Kind != "RemoteMCPServer" && m.Kind != "ToolServer" {
-		c.report(finding.Warning, at+".mcpServer.kind",
-			fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and "+
-				"this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name),
+		c.warn(at+".mcpServer.kind",
+			fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and this is %s %s",
+				cmp.Or(m.Kind, "MCPServer"), m.Name),
 			"write a RemoteMCPServer of this name with the address of its Service")
 	}
 	if len(m.AllowedHeaders) > 0 {
@@ -435,16 +398,12 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	server := object{"kind": "RemoteMCPServer", "name": m.Name}
 	free := slices.DeleteFunc(slices.Clone(m.ToolNames),
 		func(name string) bool { return slices.Contains(m.RequireApproval, name) })
-	bind := func(names []string, approval bool) {
+	for i, names := range [][]string{free, m.RequireApproval} {
 		for some := range slices.Chunk(names, maxBound) {
-			bindings = append(bindings,
-				object{
-					"mcp": given(object{"server": server, "tools": some,
-						"requireApproval": approval})})
+			bindings = append(bindings, object{"mcp": given(
+				object{"server": server, "tools": some, "requireApproval": i == 1})})
 		}
 	}
-	bind(free, false)
-	bind(m.RequireApproval, true)
 	if bindings == nil { // every tool of the server
 		bindings = []any{object{"mcp": object{"server": server}}}
 	}
@@ -478,20 +437,17 @@ func (c *conversion) skills(s *skills) (all []any) {
 		all = append(all, object{"name": fetch.Folder(ref), "source": source})
 	}
 	for i, ref := range s.GitRefs {
-		if !fullCommit().MatchString(ref.Ref) {
-			c.report(finding.Error, fmt.Sprintf("%s.gitRefs[%d].ref", at, i),
-				fmt.Sprintf("%q is not a full commit, which kagent 1.0 demands",
-					text.Shown(cmp.Or(ref.Ref, "main"))),
-				"write the commit that the agent runs with")
-		}
+		c.FailIf(!fullCommit().MatchString(ref.Ref), "kagent",
+			fmt.Sprintf("%s.gitRefs[%d].ref", at, i), "write the commit that the agent runs with",
+			"%q is not a full commit, which kagent 1.0 demands", cmp.Or(ref.Ref, "main"))
 		source := object{"git": object{"url": ref.URL, "commit": ref.Ref},
 			"path": strings.TrimSuffix(ref.Path, "/")}
 		all = append(all, object{"name": ref.folder(), "source": given(source)})
 	}
 	for i := range s.S3Refs {
-		c.report(finding.Error, fmt.Sprintf("%s.s3Refs[%d]", at, i),
-			"kagent 1.0 demands the endpoint and the version of an object",
-			"write the skill by hand as source.bucket.s3, and remove it here")
+		c.Fail("kagent", fmt.Sprintf("%s.s3Refs[%d]", at, i),
+			"write the skill by hand as source.bucket.s3, and remove it here",
+			"kagent 1.0 demands the endpoint and the version of an object")
 	}
 	return all
 }

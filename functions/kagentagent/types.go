@@ -5,22 +5,32 @@ import "github.com/armature-dev/armature/functions/api"
 // The resources of kagent.dev as of kagent 0.10.0-rc3 and kmcp 0.3.0. Unknown fields
 // are errors, so that nothing is left out in silence.
 
-type agent struct {
+type (
+	agent        = custom[agentSpec]
+	modelConfig  = custom[modelSpec]
+	mcpServer    = custom[mcpSpec]
+	remoteServer = custom[remoteSpec]
+)
+
+// custom is a custom resource with a spec.
+type custom[Spec any] struct {
 	api.TypeMeta   `json:",inline"`
 	api.ObjectMeta `json:"metadata,omitempty"`
-	Spec           agentSpec `json:"spec"`
-	Status         any       `json:"status,omitempty"`
+	Spec           Spec `json:"spec"`
+	Status         any  `json:"status,omitempty"`
 }
 
 type agentSpec struct {
-	Type             string       `json:"type,omitempty"` // Declarative or BYO
-	Description      string       `json:"description,omitempty"`
-	Declarative      *declarative `json:"declarative,omitempty"`
-	BYO              *byo         `json:"byo,omitempty"`
-	Skills           *skills      `json:"skills,omitempty"`
-	IconURL          string       `json:"iconUrl,omitempty"`
-	DocumentationURL string       `json:"documentationUrl,omitempty"`
-	Version          string       `json:"version,omitempty"`
+	Type        string       `json:"type,omitempty"` // Declarative or BYO
+	Description string       `json:"description,omitempty"`
+	Declarative *declarative `json:"declarative,omitempty"`
+	BYO         *struct {
+		Deployment *deploymentSpec `json:"deployment,omitempty"`
+	} `json:"byo,omitempty"`
+	Skills           *skills `json:"skills,omitempty"`
+	IconURL          string  `json:"iconUrl,omitempty"`
+	DocumentationURL string  `json:"documentationUrl,omitempty"`
+	Version          string  `json:"version,omitempty"`
 	Provider         *struct {
 		Organization string `json:"organization"`
 		URL          string `json:"url"`
@@ -120,10 +130,6 @@ type cardSkill struct {
 	Tags        []string `json:"tags"`
 }
 
-type byo struct {
-	Deployment *deploymentSpec `json:"deployment,omitempty"`
-}
-
 // deploymentSpec is that of both types: imageRegistry is for Declarative, image,
 // cmd, args and workingDir are for BYO.
 type deploymentSpec struct {
@@ -205,28 +211,16 @@ type reference struct {
 	AllowedHeaders  []string `json:"allowedHeaders,omitempty"`
 }
 
-type remoteServer struct {
-	api.TypeMeta   `json:",inline"`
-	api.ObjectMeta `json:"metadata,omitempty"`
-	Spec           struct {
-		Description       string             `json:"description,omitempty"`
-		Protocol          string             `json:"protocol,omitempty"` // SSE or STREAMABLE_HTTP
-		URL               string             `json:"url"`
-		HeadersFrom       []header           `json:"headersFrom,omitempty"`
-		Timeout           string             `json:"timeout,omitempty"`
-		SSEReadTimeout    string             `json:"sseReadTimeout,omitempty"`
-		TerminateOnClose  *bool              `json:"terminateOnClose,omitempty"`
-		AllowedNamespaces *allowedNamespaces `json:"allowedNamespaces,omitempty"`
-		TLS               *tlsConfig         `json:"tls,omitempty"`
-	} `json:"spec"`
-	Status any `json:"status,omitempty"`
-}
-
-type mcpServer struct {
-	api.TypeMeta   `json:",inline"`
-	api.ObjectMeta `json:"metadata,omitempty"`
-	Spec           mcpSpec `json:"spec"`
-	Status         any     `json:"status,omitempty"`
+type remoteSpec struct {
+	Description       string             `json:"description,omitempty"`
+	Protocol          string             `json:"protocol,omitempty"` // SSE or STREAMABLE_HTTP
+	URL               string             `json:"url"`
+	HeadersFrom       []header           `json:"headersFrom,omitempty"`
+	Timeout           string             `json:"timeout,omitempty"`
+	SSEReadTimeout    string             `json:"sseReadTimeout,omitempty"`
+	TerminateOnClose  *bool              `json:"terminateOnClose,omitempty"`
+	AllowedNamespaces *allowedNamespaces `json:"allowedNamespaces,omitempty"`
+	TLS               *tlsConfig         `json:"tls,omitempty"`
 }
 
 type mcpSpec struct {
@@ -268,13 +262,6 @@ type nameRef struct {
 	Name string `json:"name"`
 }
 
-type modelConfig struct {
-	api.TypeMeta   `json:",inline"`
-	api.ObjectMeta `json:"metadata,omitempty"`
-	Spec           modelSpec `json:"spec"`
-	Status         any       `json:"status,omitempty"`
-}
-
 type modelSpec struct {
 	Model             string            `json:"model"`
 	Provider          string            `json:"provider,omitempty"`
@@ -297,7 +284,7 @@ type modelSpec struct {
 }
 
 // The settings of providers. Fields with the tag config are those of config.json,
-// in this order: see configOf.
+// in this order: see configOf. kagent ignores those with the tag ignored.
 
 type openAI struct {
 	BaseURL             string         `json:"baseUrl,omitempty" config:"base_url,always"`
@@ -346,20 +333,19 @@ type ollama struct {
 	Options map[string]string `json:"options,omitempty" config:"options"`
 }
 
-// vertex is that of both providers of Vertex AI. kagent leaves all but the first
-// two out of the configuration.
+// vertex is that of both providers of Vertex AI.
 type vertex struct {
 	ProjectID string `json:"projectID"`
 	Location  string `json:"location"`
 
-	Temperature      string   `json:"temperature,omitempty"`
-	TopP             string   `json:"topP,omitempty"`
-	TopK             string   `json:"topK,omitempty"`
-	StopSequences    []string `json:"stopSequences,omitempty"`
-	MaxOutputTokens  int      `json:"maxOutputTokens,omitempty"`
-	CandidateCount   int      `json:"candidateCount,omitempty"`
-	ResponseMimeType string   `json:"responseMimeType,omitempty"`
-	MaxTokens        int      `json:"maxTokens,omitempty"`
+	Temperature      string   `json:"temperature,omitempty" config:",ignored"`
+	TopP             string   `json:"topP,omitempty" config:",ignored"`
+	TopK             string   `json:"topK,omitempty" config:",ignored"`
+	StopSequences    []string `json:"stopSequences,omitempty" config:",ignored"`
+	MaxOutputTokens  int      `json:"maxOutputTokens,omitempty" config:",ignored"`
+	CandidateCount   int      `json:"candidateCount,omitempty" config:",ignored"`
+	ResponseMimeType string   `json:"responseMimeType,omitempty" config:",ignored"`
+	MaxTokens        int      `json:"maxTokens,omitempty" config:",ignored"`
 }
 
 type bedrock struct {

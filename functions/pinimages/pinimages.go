@@ -3,13 +3,106 @@
 package pinimages
 
 import (
+	_ "embed"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/a2a"
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/images"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/functions/tools"
 )
+
+//go:embed README.md
+var page string
+
+const function = "pin-images"
+
+// Function pins images.
+func Function() contract.Function {
+	return contract.Function{
+		Name:    function,
+		Summary: "pin images, and the tools of tool servers, to the digests of the lock",
+		Page:    page,
+		Kinds: []contract.Kind{{
+			Name: "ImageLock", Groups: []contract.Group{{Name: keys.Group, Open: true}},
+			Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
+		}},
+		Reasons: contract.Lock,
+		New:     begin,
+	}
+}
+
+// state is what is known of a package.
+type state struct {
+	pkg  *contract.Package
+	lock Lock
+}
+
+func begin(p *contract.Package) contract.Steps {
+	s := &state{pkg: p}
+	if p.Lock != nil {
+		p.Report.Add(s.lock.Add(p.Lock)...)
+	}
+	return contract.Steps{Collect: s.collect, Run: s.run, Lock: &s.lock}
+}
+
+func (s *state) collect(o *krm.Object) {
+	lock := api.ImageLock{Origin: contract.OriginOf(o)}
+	if findings := o.Decode(function+"/field", &lock); finding.Failed(findings) {
+		s.pkg.Report.Add(findings...)
+		return
+	}
+	s.pkg.Report.Add(s.lock.Add(&lock)...)
+}
+
+// run writes the digests of the lock behind all images that run, and those of the tools of
+// a tool server into its annotation. Nothing is looked up in packages without a lock.
+func (s *state) run(u *contract.Unit) {
+	if len(s.lock.images)+len(s.lock.tools) == 0 || u.Consumed || !u.Settle() {
+		return
+	}
+	if server, ok := tools.ServerOf(u.Object); ok && len(s.lock.tools) > 0 {
+		if locked, known := s.lock.tools[server]; known {
+			u.Changes.Set(function, u.Object.Root(), []string{"metadata", "annotations"},
+				keys.ToolsDigest, locked.value)
+		} else {
+			u.Report(finding.Warning, function+"/not-locked", u.Object.Get("metadata", "name"),
+				"the lock has no tools of "+server.String(), "run `armature tools pin`")
+		}
+	}
+	var unlocked []string // skills: an annotation and a volume have the same image
+	for _, at := range images.Fields(u.Object, s.pkg.Images...) {
+		image := at.Ref
+		if image == "" || strings.Contains(image, "@") {
+			continue
+		}
+		switch pinned := s.lock.Image(image); {
+		case slices.Contains(unlocked, image):
+		case pinned == image:
+			if strings.HasPrefix(at.Key(), keys.SkillPrefix) {
+				unlocked = append(unlocked, image)
+			}
+			u.Report(finding.Warning, function+"/not-locked", at.Node,
+				fmt.Sprintf("the lock has no digest of %s", image), "run `armature pin`")
+		case !at.Known:
+			u.Report(finding.Warning, function+"/not-locked", at.Node,
+				fmt.Sprintf(
+					"%s is in an item of a list without a name, so its digest is not written",
+					image),
+				"give the item a name, or write "+pinned)
+		default:
+			u.Changes.Set(function, at.In, nil, at.Key(),
+				at.Dress(strings.TrimSuffix(at.Text(), image)+pinned))
+		}
+	}
+}
 
 // Lock is the content of all ImageLocks of a package. The zero Lock is empty.
 type Lock struct {
@@ -34,11 +127,20 @@ var (
 // Add takes an ImageLock in. Entries that make no sense, and those that
 // contradict what is known, are findings.
 func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
-	report := func(field, message string) {
-		f := finding.Finding{Rule: "pin-images/lock", Severity: finding.Error, Message: message,
-			Hint:  "run `armature pin` to rewrite the lock",
-			Place: finding.Place{File: lock.Origin.File, Line: lock.Origin.LineOf(field), Field: field}}
-		findings = append(findings, f)
+	failIf := func(wrong bool, field, format string, values ...any) bool {
+		if wrong {
+			findings = append(findings, finding.Finding{Rule: "pin-images/lock",
+				Severity: finding.Error, Message: fmt.Sprintf(format, values...),
+				Hint: "run `armature pin` to rewrite the lock",
+				Place: finding.Place{File: lock.Origin.File, Line: lock.Origin.LineOf(field),
+					Field: field}})
+		}
+		return wrong
+	}
+	noDigest := func(field, value string) bool {
+		return failIf(!digestForm().MatchString(value), field,
+			"%q is not a digest: it starts with sha256: and has 64 hexadecimal digits",
+			text.Shown(value))
 	}
 	if l.images == nil {
 		l.images, l.builds, l.tools, l.cards = make(map[string]locked), make(map[build]locked),
@@ -48,71 +150,47 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 	for i, image := range lock.Spec.Images {
 		field := fmt.Sprintf("spec.images[%d]", i)
 		other, known := l.images[image.Image]
-		switch {
-		case !imageForm().MatchString(image.Image):
-			report(field+".image",
-				fmt.Sprintf("%q is not an image without a digest", text.Shown(image.Image)))
-		case !digestForm().MatchString(image.Digest):
-			report(field+".digest",
-				fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-					"hexadecimal digits", text.Shown(image.Digest)))
-		case known && other.value != image.Digest:
-			report(field, fmt.Sprintf("%s has another digest in %s", image.Image, other.place))
-		default:
+		if !failIf(!imageForm().MatchString(image.Image), field+".image",
+			"%q is not an image without a digest", text.Shown(image.Image)) &&
+			!noDigest(field+".digest", image.Digest) &&
+			!failIf(known && other.value != image.Digest, field, "%s has another digest in %s",
+				image.Image, other.place) {
 			l.images[image.Image] = locked{image.Digest, place}
 		}
 	}
 	for i, b := range lock.Spec.Builds {
 		field := fmt.Sprintf("spec.builds[%d]", i)
 		other, known := l.builds[build{b.Namespace, b.Name}]
-		switch {
-		case b.Name == "":
-			report(field+".name", "a build without a name")
-		case !builtForm().MatchString(b.Image):
-			report(field+".image",
-				fmt.Sprintf("%q is not an image with a digest", text.Shown(b.Image)))
-		case known && other.value != b.Image:
-			report(field, fmt.Sprintf("the build %s/%s has another image in %s", b.Namespace,
-				b.Name, other.place))
-		default:
+		if !failIf(b.Name == "", field+".name", "a build without a name") &&
+			!failIf(!builtForm().MatchString(b.Image), field+".image",
+				"%q is not an image with a digest", text.Shown(b.Image)) &&
+			!failIf(known && other.value != b.Image, field,
+				"the build %s/%s has another image in %s", b.Namespace, b.Name, other.place) {
 			l.builds[build{b.Namespace, b.Name}] = locked{b.Image, place}
 		}
 	}
 	for i, t := range lock.Spec.Tools {
 		field := fmt.Sprintf("spec.tools[%d]", i)
 		other, known := l.tools[t.ToolServer]
-		switch {
-		case t.Name == "" || t.Kind == "":
-			report(field, "a tool server without a kind or a name")
-		case !digestForm().MatchString(t.Digest):
-			report(field+".digest",
-				fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-					"hexadecimal digits", text.Shown(t.Digest)))
-		case known && other.value != t.Digest:
-			report(field, fmt.Sprintf("%s has other tools in %s", t.ToolServer, other.place))
-		default:
+		if !failIf(t.Name == "" || t.Kind == "", field, "a tool server without a kind or a name") &&
+			!noDigest(field+".digest", t.Digest) &&
+			!failIf(known && other.value != t.Digest, field, "%s has other tools in %s",
+				t.ToolServer, other.place) {
 			l.tools[t.ToolServer] = locked{t.Digest, place}
 		}
 	}
 	for i, c := range lock.Spec.Cards {
 		field := fmt.Sprintf("spec.cards[%d]", i)
-		switch {
-		case !digestForm().MatchString(c.Payload):
-			report(field+".payload",
-				fmt.Sprintf("%q is not a digest: it starts with sha256: and has 64 "+
-					"hexadecimal digits", text.Shown(c.Payload)))
-		case !base64Form().MatchString(c.Protected) || !base64Form().MatchString(c.Signature):
-			report(field, "protected and signature are not in base64url")
-		default:
+		if !noDigest(field+".payload", c.Payload) &&
+			!failIf(!base64Form().MatchString(c.Protected) ||
+				!base64Form().MatchString(c.Signature), field,
+				"protected and signature are not in base64url") {
 			l.cards[c.Payload] = append(l.cards[c.Payload],
 				a2a.Signature{Protected: c.Protected, Signature: c.Signature})
 		}
 	}
 	return findings
 }
-
-// Empty reports whether the lock knows no image and no tool server.
-func (l *Lock) Empty() bool { return len(l.images)+len(l.tools) == 0 }
 
 // Image returns an image with its digest. An image that has one, and an image
 // that the lock does not know, come back as they are.

@@ -2,6 +2,8 @@
 package node
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -28,6 +30,24 @@ func Map(pairs ...any) (f Fields) {
 	return f
 }
 
+// Or returns what a pointer points to, or the fallback for nil.
+func Or[T any](p *T, fallback T) T {
+	if p == nil {
+		return fallback
+	}
+	return *p
+}
+
+// Some returns the fields of Map whose values are neither zero nor empty.
+func Some(pairs ...any) Fields {
+	for i := 1; i < len(pairs); i += 2 {
+		if pairs[i] != nil {
+			pairs[i] = Given(pairs[i])
+		}
+	}
+	return Map(pairs...)
+}
+
 // Given returns a value, or nil for one that is zero or empty.
 func Given(value any) any {
 	if v := reflect.ValueOf(value); v.IsZero() ||
@@ -36,6 +56,33 @@ func Given(value any) any {
 		return nil
 	}
 	return value
+}
+
+// Get returns the value of a field, nil if there is none.
+func (f Fields) Get(key string) any {
+	for _, field := range f {
+		if field.Key == key {
+			return field.Value
+		}
+	}
+	return nil
+}
+
+// MarshalJSON writes the fields in order.
+func (f Fields) MarshalJSON() ([]byte, error) {
+	text := []byte{'{'}
+	for i, field := range f {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		key, err := json.Marshal(field.Key)
+		value, err2 := json.Marshal(field.Value)
+		if err = cmp.Or(err, err2); err != nil {
+			return nil, fmt.Errorf("writing %s: %w", field.Key, err)
+		}
+		text = append(append(append(text, key...), ':'), value...)
+	}
+	return append(text, '}'), nil
 }
 
 // Node returns the mapping as a tree.
