@@ -4,6 +4,7 @@
 package agentcard
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -36,41 +38,33 @@ func Check(card *api.AgentCard) []finding.Finding {
 	spec := &card.Spec
 	switch {
 	case spec.Selector == nil && spec.TargetRef == nil:
-		c.error("agentcard/no-target", "spec", "the card has neither a selector nor a targetRef",
+		c.failIf(true, "no-target", "spec", "the card has neither a selector nor a targetRef",
 			"set spec.selector.matchLabels, or spec.targetRef")
 	case spec.Selector != nil && spec.TargetRef != nil:
-		c.error("agentcard/two-targets", "spec.targetRef",
-			"the card has a selector and a targetRef", "keep one of them")
-	case spec.TargetRef != nil && (spec.TargetRef.Kind == "" || spec.TargetRef.Name == ""):
-		c.error("agentcard/no-target", "spec.targetRef", "the reference needs kind and name", "set both")
-	case spec.Selector != nil:
+		c.failIf(true, "two-targets", "spec.targetRef", "the card has a selector and a targetRef",
+			"keep one of them")
+	case spec.TargetRef != nil:
+		c.failIf(spec.TargetRef.Kind == "" || spec.TargetRef.Name == "", "no-target",
+			"spec.targetRef", "the reference needs kind and name", "set both")
+	default:
 		c.selector(spec.Selector)
 	}
 	if e := spec.Endpoint; e != nil {
-		if e.Path != nil &&
-			(!strings.HasPrefix(*e.Path, "/") ||
-				strings.IndexFunc(*e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0) {
-			c.error("agentcard/bad-path", "spec.endpoint.path",
-				fmt.Sprintf("%q is not a path", text.Shown(*e.Path)),
-				"begin with /, without spaces")
-		}
-		if e.Port != nil && (*e.Port < 1 || *e.Port > 65535) {
-			c.error("agentcard/bad-port", "spec.endpoint.port",
-				fmt.Sprintf("%d is not a port", *e.Port), "use 1 to 65535")
-		}
-		if e.Scheme != nil && *e.Scheme != "http" && *e.Scheme != "https" {
-			c.error("agentcard/unknown-value", "spec.endpoint.scheme",
-				fmt.Sprintf("%q is not supported", text.Shown(*e.Scheme)), "use http or https")
-		}
+		path, port, scheme := node.Or(e.Path, "/"), node.Or(e.Port, 1), node.Or(e.Scheme, "http")
+		c.failIf(!strings.HasPrefix(path, "/") ||
+			strings.IndexFunc(path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0,
+			"bad-path", "spec.endpoint.path", fmt.Sprintf("%q is not a path", text.Shown(path)),
+			"begin with /, without spaces")
+		c.failIf(port < 1 || port > 65535, "bad-port", "spec.endpoint.port",
+			fmt.Sprintf("%d is not a port", port), "use 1 to 65535")
+		c.failIf(scheme != "http" && scheme != "https", "unknown-value", "spec.endpoint.scheme",
+			fmt.Sprintf("%q is not supported", text.Shown(scheme)), "use http or https")
 	}
-	if spec.SyncPeriod != nil {
-		if d, err := time.ParseDuration(*spec.SyncPeriod); err != nil || d < time.Second {
-			c.error("agentcard/bad-period", "spec.syncPeriod",
-				fmt.Sprintf("%q is not a duration of at least a second",
-					text.Shown(*spec.SyncPeriod)),
-				"write it as 30s or 5m")
-		}
-	}
+	period := node.Or(spec.SyncPeriod, defaultSyncPeriod)
+	d, err := time.ParseDuration(period)
+	c.failIf(err != nil || d < time.Second, "bad-period", "spec.syncPeriod",
+		fmt.Sprintf("%q is not a duration of at least a second", text.Shown(period)),
+		"write it as 30s or 5m")
 	return c.findings
 }
 
@@ -79,53 +73,44 @@ type checker struct {
 	findings []finding.Finding
 }
 
-func (c *checker) error(rule, field, message, hint string) {
-	o := &c.card.Origin
-	f := finding.Finding{
-		Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
-		Place: finding.Place{File: o.File, Line: o.LineOf(field), Field: field,
-			Object: finding.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind,
-				Namespace: c.card.Namespace, Name: c.card.Name}},
+func (c *checker) failIf(wrong bool, rule, field, message, hint string) {
+	if wrong {
+		o := &c.card.Origin
+		c.findings = append(c.findings, finding.Finding{Rule: "agentcard/" + rule,
+			Severity: finding.Error, Message: message, Hint: hint,
+			Place: finding.Place{File: o.File, Line: o.LineOf(field), Field: field,
+				Object: finding.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind,
+					Namespace: c.card.Namespace, Name: c.card.Name}}})
 	}
-	c.findings = append(c.findings, f)
 }
 
 func (c *checker) selector(s *api.LabelSelector) {
-	if len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
-		c.error("agentcard/selector-empty", "spec.selector",
-			"an empty selector selects every pod of the namespace",
-			"set spec.selector.matchLabels")
-	}
+	c.failIf(len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0, "selector-empty",
+		"spec.selector", "an empty selector selects every pod of the namespace",
+		"set spec.selector.matchLabels")
 	for i, e := range s.MatchExpressions {
 		field := fmt.Sprintf("spec.selector.matchExpressions[%d]", i)
 		switch e.Operator {
 		case "In", "NotIn":
-			if len(e.Values) == 0 {
-				c.error("agentcard/bad-selector", field+".values", e.Operator+" needs values",
-					"list at least one")
-			}
+			c.failIf(len(e.Values) == 0, "bad-selector", field+".values",
+				e.Operator+" needs values", "list at least one")
 		case "Exists", "DoesNotExist":
-			if len(e.Values) > 0 {
-				c.error("agentcard/bad-selector", field+".values", e.Operator+" takes no values",
-					"leave values out")
-			}
+			c.failIf(len(e.Values) > 0, "bad-selector", field+".values",
+				e.Operator+" takes no values", "leave values out")
 		default:
-			c.error("agentcard/bad-selector", field+".operator",
+			c.failIf(true, "bad-selector", field+".operator",
 				fmt.Sprintf("%q is not supported", text.Shown(e.Operator)),
 				"use In, NotIn, Exists or DoesNotExist")
 		}
-		if e.Key == "" {
-			c.error("agentcard/bad-selector", field+".key", "an expression needs a label's key",
-				"set key")
-		}
+		c.failIf(e.Key == "", "bad-selector", field+".key", "an expression needs a label's key",
+			"set key")
 	}
 	if len(c.findings) > 0 {
 		return
 	}
-	if key, impossible := contradiction(s); impossible {
-		c.error("agentcard/selector-impossible", "spec.selector",
-			"no value of the label "+key+" can match", "remove one of the conditions on it")
-	}
+	key, impossible := contradiction(s)
+	c.failIf(impossible, "selector-impossible", "spec.selector",
+		"no value of the label "+key+" can match", "remove one of the conditions on it")
 }
 
 // contradiction names a label on which the selector demands what cannot be.
@@ -202,19 +187,16 @@ func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 			": "...)
 	dst = scalar.AppendPlain(dst, "AgentCard/"+card.Name)
 	dst = append(dst, "\ndata:\n  card.json: |\n"...)
-	dst = AppendCard(append(dst, "    "...), card)
+	dst = appendCard(append(dst, "    "...), card)
 	text := func(key, value string) {
 		dst = append(append(append(dst, "  "...), key...), ": "...)
 		dst = append(scalar.AppendYAML(dst, value), '\n')
 	}
-	endpoint := spec.Endpoint
-	if endpoint == nil {
-		endpoint = &api.CardEndpoint{}
-	}
-	text("endpoint_path", value(endpoint.Path, defaultPath))
-	text("endpoint_port", fmt.Sprint(value(endpoint.Port, defaultPort)))
-	text("endpoint_scheme", value(endpoint.Scheme, defaultScheme))
-	text("sync_period", value(spec.SyncPeriod, defaultSyncPeriod))
+	endpoint := cmp.Or(spec.Endpoint, &api.CardEndpoint{})
+	text("endpoint_path", node.Or(endpoint.Path, defaultPath))
+	text("endpoint_port", fmt.Sprint(node.Or(endpoint.Port, defaultPort)))
+	text("endpoint_scheme", node.Or(endpoint.Scheme, defaultScheme))
+	text("sync_period", node.Or(spec.SyncPeriod, defaultSyncPeriod))
 	if spec.Selector != nil {
 		text("selector", selectorString(spec.Selector))
 	}
@@ -225,36 +207,25 @@ func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 	return dst
 }
 
-// AppendCard appends card.json, a single line.
-func AppendCard(dst []byte, card *api.AgentCard) []byte {
-	m := card.Spec.Metadata
-	if m == nil {
-		m = &api.CardMetadata{}
-	}
-	dst = append(dst, `{"name": `...)
-	dst = scalar.AppendJSON(dst, value(m.Name, card.Name))
+// appendCard appends card.json, a single line.
+func appendCard(dst []byte, card *api.AgentCard) []byte {
+	m := cmp.Or(card.Spec.Metadata, &api.CardMetadata{})
+	text := func(lead, s string) { dst = scalar.AppendJSON(append(dst, lead...), s) }
+	text(`{"name": `, node.Or(m.Name, card.Name))
 	if m.Description != nil {
-		dst = append(dst, `, "description": `...)
-		dst = scalar.AppendJSON(dst, *m.Description)
+		text(`, "description": `, *m.Description)
+	}
+	for i, tag := range m.Tags {
+		if i == 0 {
+			text(`, "tags": [`, tag)
+		} else {
+			text(", ", tag)
+		}
 	}
 	if len(m.Tags) > 0 {
-		dst = append(dst, `, "tags": [`...)
-		for i, tag := range m.Tags {
-			if i > 0 {
-				dst = append(dst, ", "...)
-			}
-			dst = scalar.AppendJSON(dst, tag)
-		}
 		dst = append(dst, ']')
 	}
 	return append(dst, "}\n"...)
-}
-
-func value[T any](p *T, fallback T) T {
-	if p == nil {
-		return fallback
-	}
-	return *p
 }
 
 // selectorString writes a selector as kubectl and the API take it.
