@@ -42,17 +42,17 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	}
 	eol := lineEnding(src)
 	first := becomes == replaced
-	for i := range u.Generated {
+	for _, text := range u.Generated {
 		w.stats.Generated++
 		if w.file.json {
-			w.file.aside = u.Generated[i].Append(append(w.file.aside, "---\n"...), 0, "\n")
+			w.file.aside = krm.AppendIndented(append(w.file.aside, "---\n"...), text, 0, "\n")
 			continue
 		}
 		if !first {
 			dst = append(append(krm.EndLine(dst, eol), "---"...), eol...)
 		}
 		first = false
-		dst = u.Generated[i].Append(dst, 0, eol)
+		dst = krm.AppendIndented(dst, text, 0, eol)
 	}
 	return dst
 }
@@ -208,8 +208,7 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 		u.NoOriginal = true // nobody wrote the text
 		w.pkg.Start(u, o, o)
 		w.run(u)
-		w.unit.Generated = append(w.unit.Generated, contract.Document(u.Object.Append(nil)))
-		w.unit.Generated = append(w.unit.Generated, u.Generated...)
+		w.unit.Generated = append(append(w.unit.Generated, u.Object.Append(nil)), u.Generated...)
 	}
 }
 
@@ -228,9 +227,7 @@ func (w *worker) replace(o *krm.Object) (done bool) {
 	}
 	w.pkg.Start(&w.unit, o, o)
 	if w.undo {
-		for _, text := range texts {
-			w.unit.Generated = append(w.unit.Generated, contract.Document(text))
-		}
+		w.unit.Generated = append(w.unit.Generated, texts...)
 		return true
 	}
 	w.expand(o, texts)

@@ -82,11 +82,11 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte,
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
 	eol := lineEnding(data)
-	for i := range u.Generated {
+	for _, text := range u.Generated {
 		w.stats.Generated++
 		dst = krm.EndLine(dst, eol)
 		start := len(dst)
-		dst = u.Generated[i].Append(dst, dash+2, eol)
+		dst = krm.AppendIndented(dst, text, dash+2, eol)
 		if place, ok := w.place(o); ok {
 			if _, after, ok := bytes.Cut(dst[start:], []byte("  annotations:"+eol)); ok {
 				lines := krm.AppendIndented(nil, []byte(place), dash+2, eol)
@@ -268,9 +268,9 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 		dst = w.appendObject(append(dst, made.next(between)...), o)
 		between = []byte(", ")
 	}
-	for i := range u.Generated {
+	for _, text := range u.Generated {
 		w.stats.Generated++
-		n, err := yaml.Parse(string(u.Generated[i].Text()))
+		n, err := yaml.Parse(string(text))
 		var json []byte
 		if err == nil {
 			json, err = n.MarshalJSON()

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,18 +67,10 @@ var (
 	Agents  = []Group{{Name: keys.Kagenti}, {Name: keys.Rossoctl}}
 )
 
-// name is the group's for a label prefix.
-func (g Group) name(prefix string) string {
-	if g.Name == "" {
-		return prefix
-	}
-	return g.Name
-}
-
 // is reports whether an apiVersion is of the group.
 func (g Group) is(apiVersion, prefix string) bool {
 	have, _, _ := strings.Cut(apiVersion, "/")
-	return have == g.name(prefix)
+	return have == cmp.Or(g.Name, prefix)
 }
 
 // Owned is a kind with the function whose it is.
@@ -91,20 +84,16 @@ type Owned struct {
 type Kinds struct {
 	byName map[string][]Owned
 	all    []Owned
-	closed map[string]bool // groups in which nobody else defines kinds
 	prefix string
 }
 
 // NewKinds gathers the kinds of functions for a label prefix.
 func NewKinds(table []Function, prefix string) *Kinds {
-	k := &Kinds{byName: make(map[string][]Owned), closed: make(map[string]bool), prefix: prefix}
+	k := &Kinds{byName: make(map[string][]Owned), prefix: prefix}
 	for row := range table {
 		for i := range table[row].Kinds {
 			kind := Owned{&table[row].Kinds[i], row}
 			k.all = append(k.all, kind)
-			for _, g := range kind.Groups {
-				k.closed[g.name(prefix)] = k.closed[g.name(prefix)] || !g.Open
-			}
 			if kind.Use != Elsewhere {
 				k.byName[kind.Name] = append(k.byName[kind.Name], kind)
 			}
@@ -116,10 +105,9 @@ func NewKinds(table []Function, prefix string) *Kinds {
 // Find returns the kind that a function reads. Its version may be unknown.
 func (k *Kinds) Find(apiVersion, name string) (Owned, bool) {
 	for _, kind := range k.byName[name] {
-		for _, g := range kind.Groups {
-			if g.is(apiVersion, k.prefix) {
-				return kind, true
-			}
+		if slices.ContainsFunc(kind.Groups,
+			func(g Group) bool { return g.is(apiVersion, k.prefix) }) {
+			return kind, true
 		}
 	}
 	return Owned{}, false
@@ -127,9 +115,6 @@ func (k *Kinds) Find(apiVersion, name string) (Owned, bool) {
 
 // Read reports whether a function reads the kind.
 func (k *Kinds) Read(apiVersion, name string) bool {
-	if k.byName[name] == nil {
-		return false
-	}
 	_, read := k.Find(apiVersion, name)
 	return read
 }
@@ -164,18 +149,14 @@ func (k *Kinds) Own(name string) (hint string, own bool) {
 // InGroup returns the kinds of an apiVersion's group, if nobody else defines kinds
 // in it.
 func (k *Kinds) InGroup(apiVersion string) (names []string) {
-	if group, _, _ := strings.Cut(apiVersion, "/"); !k.closed[group] {
-		return nil
-	}
 	for _, kind := range k.all {
-		for _, g := range kind.Groups {
-			if !g.Open && g.is(apiVersion, k.prefix) && !slices.Contains(names, kind.Name) {
-				names = append(names, kind.Name)
-			}
+		if slices.ContainsFunc(kind.Groups,
+			func(g Group) bool { return !g.Open && g.is(apiVersion, k.prefix) }) {
+			names = append(names, kind.Name)
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // Input reports whether a function collects the custom resources of a kind.

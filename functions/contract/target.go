@@ -1,13 +1,19 @@
 package contract
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -111,11 +117,20 @@ func (f Targeted[T]) Steps(p *Package) Steps {
 		},
 		Resolve: func() {
 			for _, r := range resources {
+				o := r.object
 				_, ref := f.Parts(&r.value)
-				target, ok := p.Target(f.ConfigMap.Of, r.object, ref, f.Elsewhere)
-				if !ok {
-					p.Report.Add(f.Judge(r.object, &r.value)...)
-				} else if own.claim(target, r.object) {
+				target, ok := p.Target(f.ConfigMap.Of, o, ref, f.Elsewhere)
+				switch other := own.of[target]; {
+				case !ok:
+					p.Report.Add(f.Judge(o, &r.value)...)
+				case other != nil:
+					p.Report.Add(o.Finding(finding.Error, f.ConfigMap.Of+"/two-for-one",
+						o.Get("spec", "targetRef"),
+						fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind,
+							other.Name, other.Origin.File, other.Origin.Line),
+						"merge the two into one"))
+				default:
+					own.of[target] = o
 					f.Use(target, &r.value)
 				}
 			}
@@ -132,34 +147,15 @@ type owners struct {
 	of        map[index.ID]*krm.Object
 }
 
-// claim assigns a custom resource to its workload. A second one is an error.
-func (own owners) claim(target index.ID, o *krm.Object) bool {
-	if other := own.of[target]; other != nil {
-		own.pkg.Report.Add(o.Finding(finding.Error, own.configMap.Of+"/two-for-one",
-			o.Get("spec", "targetRef"),
-			fmt.Sprintf("the %s %s (%s:%d) targets the same workload", other.Kind, other.Name,
-				other.Origin.File, other.Origin.Line),
-			"merge the two into one"))
-		return false
-	}
-	own.of[target] = o
-	return true
-}
-
-// unread reports whether nothing would read the ConfigMap of a workload: it is for
-// sidecars, these are all off, and it has no custom resource to remember.
-func (own owners) unread(u *Unit, from *krm.Object) bool {
-	c := own.configMap
-	return c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) &&
-		!u.Settings().HasSidecars()
-}
-
 // run generates the ConfigMap of an injected workload, or says that the custom
 // resource of an object that is not injected has no effect.
 func (own owners) run(u *Unit) {
 	from, c := own.of[u.ID()], own.configMap
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
-		if c.Append != nil && (c.Needed == nil || c.Needed(u.Settings())) && !own.unread(u, from) {
+		// without sidecars, and a custom resource to remember, nothing would read it
+		unread := c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) &&
+			!u.Settings().HasSidecars()
+		if c.Append != nil && (c.Needed == nil || c.Needed(u.Settings())) && !unread {
 			u.GenerateConfigMap(c, from)
 		}
 		return
@@ -183,4 +179,138 @@ func (own owners) run(u *Unit) {
 				fmt.Sprintf("%s (%s:%d) %s, so this has no effect", o.Ref, o.Origin.File,
 					o.Origin.Line, what), hint))
 	}
+}
+
+// ConfigMap is how a function writes the ConfigMap of a workload.
+type ConfigMap struct {
+	// Of is the function's name.
+	Of string
+	// Sidecars says that it is for the sidecars, so that a workload that gets the
+	// tracing settings alone has none.
+	Sidecars bool
+	// Needed reports whether a workload gets it, nil for all.
+	Needed func(*identity.Settings) bool
+	// Name returns the name of the ConfigMap, Append its text.
+	Name   func(*identity.Settings) string
+	Append func([]byte, *identity.Settings) []byte
+	// Beside returns another custom resource that a workload's ConfigMap is made from, or nil. A
+	// nil Beside means that there is none.
+	Beside func(index.ID) *krm.Object
+}
+
+// GenerateConfigMap generates the ConfigMap of an injected workload. from is the
+// custom resource that it was made from, nil for none: the ConfigMap remembers it
+// and the one beside it, so that another render of what a host kept comes to the
+// same.
+func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
+	s := u.Settings()
+	if u.taken(func() string { return c.Name(s) }) {
+		return
+	}
+	resources := []*krm.Object{from}
+	if c.Beside != nil {
+		resources = append(resources, c.Beside(u.ID()))
+	}
+	var sources []string
+	for _, from := range resources {
+		if from == nil {
+			continue
+		}
+		source, err := sourceJSON(from, u.Object.Name)
+		if err != nil {
+			u.Findings = append(u.Findings,
+				from.Finding(finding.Error, "package/source", krm.Node{}, err.Error(), ""))
+			continue
+		}
+		sources = append(sources, string(source))
+	}
+	var annotation []byte
+	if text := strings.Join(sources, ","); text != "" {
+		if len(sources) > 1 {
+			text = "[" + text + "]"
+		}
+		text = strings.ReplaceAll(text, "'", "''")
+		annotation = []byte("    " + keys.Source + ": '" + text + "'\n")
+	}
+	u.generate(c, annotation)
+}
+
+// GenerateAccount generates the ServiceAccount of an injected workload, unless its
+// author wrote one of that name, which the workload has then. It reports whether it did.
+func (u *Unit) GenerateAccount(account *ConfigMap) bool {
+	s := u.Settings()
+	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount",
+		Namespace: s.Subject.Namespace, Name: s.Subject.ServiceAccount}, u.Object.Origin.File)
+	if !authored {
+		u.generate(account, nil)
+	}
+	return !authored
+}
+
+// generate composes an object, with more lines of annotations.
+func (u *Unit) generate(c *ConfigMap, annotations []byte) {
+	text := c.Append(make([]byte, 0, 3<<10), u.Settings()) // most are not longer
+	if annotations = append(u.phase(), annotations...); len(annotations) > 0 {
+		lead := []byte("  annotations:\n")
+		text = bytes.Replace(text, lead, append(lead, annotations...), 1)
+	}
+	u.Generated = append(u.Generated, text)
+}
+
+// phase returns the lines of the workload's annotations by which Helm and Argo CD create
+// an object before or after the rest of a release, or keep it when the release goes. Its
+// ConfigMaps have to be there at the same time: a pod does not start without them.
+func (u *Unit) phase() (lines []byte) {
+	annotations := u.Object.Get("metadata", "annotations")
+	if annotations.Len() == 0 {
+		return nil
+	}
+	for _, key := range [...]string{
+		"helm.sh/hook", "helm.sh/hook-weight", "helm.sh/hook-delete-policy",
+		"helm.sh/resource-policy", "argocd.argoproj.io/hook",
+		"argocd.argoproj.io/hook-delete-policy", "argocd.argoproj.io/sync-wave",
+	} {
+		if value := annotations.Get(key); value.Exists() {
+			lines = append(append(append(lines, "    "...), key...), ": "...)
+			lines = append(scalar.AppendYAML(lines, value.Text()), '\n')
+		}
+	}
+	return lines
+}
+
+// Generate adds a ConfigMap, unless an author's has its name.
+func (u *Unit) Generate(name string, text []byte) {
+	if !u.taken(func() string { return name }) {
+		u.Generated = append(u.Generated, text)
+	}
+}
+
+// taken reports whether a ConfigMap of an author's has a name.
+func (u *Unit) taken(name func() string) bool {
+	if !u.pkg.Index.HasAuthoredConfigMaps() {
+		return false
+	}
+	place, taken := u.pkg.Index.Authored(index.Key{Kind: "ConfigMap", Namespace: u.Object.Namespace,
+		Name: name()}, u.Object.Origin.File)
+	if taken {
+		u.Report(finding.Error, "package/name-taken", u.Object.Get("metadata", "name"),
+			fmt.Sprintf("its ConfigMap %s already exists in %s", name(), place), "rename that object")
+	}
+	return taken
+}
+
+// sourceJSON is the resource with the name that its workload has by now, and
+// without what a host says about the item that it came as.
+func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
+	value, err := c.Value()
+	if err != nil {
+		return nil, err
+	}
+	krm.DropHostAnnotations(value)
+	object, _ := value.(map[string]any)
+	spec, _ := object["spec"].(map[string]any)
+	if ref, ok := spec["targetRef"].(map[string]any); ok {
+		ref["name"] = workload
+	}
+	return json.Marshal(value)
 }

@@ -25,7 +25,7 @@ type Unit struct {
 	// Findings are about this object.
 	Findings []finding.Finding
 	// Generated are the documents that belong behind the object.
-	Generated []Generated
+	Generated [][]byte
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
 	// Expansion are the texts of the objects that it generates.

@@ -180,7 +180,7 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 		u.Report(finding.Error, rule, krm.Node{}, err.Error(), "")
 		return
 	}
-	u.Generated = append(u.Generated, contract.Document(text))
+	u.Generated = append(u.Generated, text)
 }
 
 func (d derived) text(of *krm.Object) ([]byte, error) {
