@@ -5,11 +5,11 @@ package a2a
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,8 +81,7 @@ func Payload(card []byte) ([]byte, error) {
 
 // Digest names a payload: sha256: and 64 hexadecimal digits.
 func Digest(payload []byte) string {
-	sum := sha256.Sum256(payload)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(payload))
 }
 
 // inexactInteger finds an integer that no double holds: a signature over its canonical form would
@@ -133,28 +132,18 @@ func (m message) drop(fields map[string]any) {
 	}
 	maps.DeleteFunc(fields, func(name string, value any) bool {
 		return slices.Contains(m.defaults, name) &&
-			isDefault(name, value)
+			(value == nil || reflect.DeepEqual(value, zeros[name]))
 	})
 }
 
-func isDefault(name string, value any) bool {
-	switch v := value.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v && slices.Contains([]string{"pkceRequired", "required"}, name)
-	case []any:
-		return len(v) == 0 &&
-			slices.Contains([]string{"examples", "extensions", "inputModes", "list", "outputModes",
-				"securityRequirements"}, name)
-	case map[string]any:
-		return len(v) == 0 && slices.Contains([]string{"schemes", "scopes", "securitySchemes"}, name)
-	case string:
-		return v == "" &&
-			slices.Contains([]string{"authorizationUrl", "bearerFormat", "description",
-				"oauth2MetadataUrl", "refreshUrl", "tenant", "tokenUrl", "uri"}, name)
-	}
-	return false
+// zeros are the default values of fields.
+var zeros = map[string]any{
+	"pkceRequired": false, "required": false,
+	"examples": []any{}, "extensions": []any{}, "inputModes": []any{}, "list": []any{},
+	"outputModes": []any{}, "securityRequirements": []any{},
+	"schemes": map[string]any{}, "scopes": map[string]any{}, "securitySchemes": map[string]any{},
+	"authorizationUrl": "", "bearerFormat": "", "description": "", "oauth2MetadataUrl": "",
+	"refreshUrl": "", "tenant": "", "tokenUrl": "", "uri": "",
 }
 
 var (

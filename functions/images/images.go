@@ -258,24 +258,23 @@ type inside struct {
 }
 
 func (w *walk) visit(value any) {
-	depth := len(w.steps)
 	switch value := value.(type) {
 	case map[string]any:
 		outer := w.in
 		w.enter(value)
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			w.names, w.steps = append(w.names, key), append(w.steps, key)
-			if w.field(value[key]) {
-				w.visit(value[key])
-			}
-			w.names, w.steps = w.names[:len(w.names)-1], w.steps[:depth]
+			w.names = append(w.names, key)
+			w.step(key, func() {
+				if w.field(value[key]) {
+					w.visit(value[key])
+				}
+			})
+			w.names = w.names[:len(w.names)-1]
 		}
 		w.in = outer
 	case []any:
 		for i, item := range value {
-			w.steps = append(w.steps, i)
-			w.visit(item)
-			w.steps = w.steps[:depth]
+			w.step(i, func() { w.visit(item) })
 		}
 	}
 }
@@ -383,35 +382,34 @@ func (r Row) source() (source, item string, ok bool) {
 // sources notes the commit or version of a source, or of each in a list. One that is missing
 // is noted, too.
 func (w *walk) sources(is Type, item string, value any) {
-	depth := len(w.steps)
 	switch value := value.(type) {
 	case map[string]any:
 		text, _ := value[item].(string)
-		w.steps = append(w.steps, item)
-		w.image(is, text, false)
+		w.step(item, func() { w.image(is, text, false) })
 	case []any:
 		for i, one := range value {
-			w.steps = append(w.steps, i)
 			if _, isMap := one.(map[string]any); isMap {
-				w.sources(is, item, one)
+				w.step(i, func() { w.sources(is, item, one) })
 			}
-			w.steps = w.steps[:depth]
 		}
 	}
-	w.steps = w.steps[:depth]
+}
+
+// step visits what is one step, a key or an index, below where the walk is.
+func (w *walk) step(to any, visit func()) {
+	w.steps = append(w.steps, to)
+	visit()
+	w.steps = w.steps[:len(w.steps)-1]
 }
 
 // items notes a list of texts. It reports whether it is one.
 func (w *walk) items(is Type, items []any) bool {
-	depth := len(w.steps)
 	for i, item := range items {
 		text, isText := item.(string)
 		if !isText {
 			return false
 		}
-		w.steps = append(w.steps, i)
-		w.image(is, text, false)
-		w.steps = w.steps[:depth]
+		w.step(i, func() { w.image(is, text, false) })
 	}
 	return true
 }

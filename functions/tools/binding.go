@@ -29,47 +29,40 @@ type Binding struct {
 // Bindings returns the tool servers that an agent of kagent binds. A Service of 0.x is not one
 // of them: nothing but the cluster says what it offers.
 func Bindings(o *krm.Object) (found []Binding) {
+	template, current := o.Get("spec", "declarative"), o.Group() == keys.Kagent1
 	switch {
 	case o.Group() == keys.Kagent && o.Kind == "Agent":
-		for t := range o.Get("spec", "declarative", "tools").Items() {
-			ref := t.Get("mcpServer")
-			server := api.ToolServer{Group: keys.Kagent,
-				Kind:      cmp.Or(ref.Get("kind").Text(), "MCPServer"),
-				Namespace: cmp.Or(ref.Get("namespace").Text(), o.Namespace),
-				Name:      ref.Get("name").Text()}
-			found = bind(found, server, ref.Get("name"), ref.Get("toolNames"))
+	case current && o.Kind == "Agent":
+		template = o.Get("spec", "template")
+	case current && o.Kind == "AgentTemplate":
+		template = o.Get("spec")
+	default:
+		return nil
+	}
+	for t := range template.Get("tools").Items() {
+		ref, namespace := t.Get("mcpServer"), t.Get("mcpServer", "namespace").Text()
+		names := ref.Get("toolNames")
+		if current {
+			ref, namespace, names = t.Get("mcp", "server"), "", t.Get("mcp", "tools")
 		}
-	case o.Group() == keys.Kagent1 && (o.Kind == "Agent" || o.Kind == "AgentTemplate"):
-		template := o.Get("spec")
-		if o.Kind == "Agent" {
-			template = template.Get("template")
+		server := api.ToolServer{Group: o.Group(), Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"),
+			Namespace: cmp.Or(namespace, o.Namespace), Name: ref.Get("name").Text()}
+		if server.Kind == "MCPServer" {
+			server.Group = keys.Kagent
 		}
-		for t := range template.Get("tools").Items() {
-			ref := t.Get("mcp", "server")
-			server := api.ToolServer{Group: keys.Kagent1,
-				Kind: cmp.Or(ref.Get("kind").Text(), "MCPServer"), Namespace: o.Namespace,
-				Name: ref.Get("name").Text()}
-			if server.Kind == "MCPServer" {
-				server.Group = keys.Kagent
+		if server.Name == "" || server.Kind != "MCPServer" && server.Kind != "RemoteMCPServer" {
+			continue
+		}
+		b := Binding{Server: server, At: ref.Get("name")}
+		for item := range names.Items() {
+			if !item.IsScalar() {
+				item = item.Get("name")
 			}
-			found = bind(found, server, ref.Get("name"), t.Get("mcp", "tools"))
+			b.Tools = append(b.Tools, item)
 		}
+		found = append(found, b)
 	}
 	return found
-}
-
-func bind(found []Binding, server api.ToolServer, at, names krm.Node) []Binding {
-	if server.Name == "" || server.Kind != "MCPServer" && server.Kind != "RemoteMCPServer" {
-		return found
-	}
-	b := Binding{Server: server, At: at}
-	for item := range names.Items() {
-		if !item.IsScalar() {
-			item = item.Get("name")
-		}
-		b.Tools = append(b.Tools, item)
-	}
-	return append(found, b)
 }
 
 // Find returns the entry of a lock for a server. A manifest may leave the namespace to

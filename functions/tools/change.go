@@ -162,17 +162,15 @@ func required(schema any) (names []string) {
 // values returns the single values of a definition by their paths.
 func values(d Definition) map[string]string {
 	all := make(map[string]string)
-	add := func(path, text string) {
+	for path, text := range map[string]string{"title": d.Title, "description": d.Description} {
 		if text != "" {
 			all[path] = text
 		}
 	}
-	add("title", d.Title)
-	add("description", d.Description)
 	flatten(all, "inputSchema", d.InputSchema)
 	flatten(all, "outputSchema", d.OutputSchema)
 	if d.Annotations != nil {
-		flatten(all, "annotations", any(d.Annotations))
+		flatten(all, "annotations", d.Annotations)
 	}
 	return all
 }
