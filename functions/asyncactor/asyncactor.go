@@ -136,7 +136,7 @@ func (e *expander) kind() string {
 }
 
 // endActor reports whether the actor ends the way of messages.
-func (e *expander) endActor() bool { return slices.Contains(e.generation.ends.all, e.Name) }
+func (e *expander) endActor() bool { return slices.Contains(e.generation.endActors, e.Name) }
 
 // addWorkload is the Deployment or StatefulSet.
 func addWorkload(e *expander) {
@@ -220,14 +220,13 @@ func sidecarImage(e *expander) (image, policy string) {
 // sidecarEnv is 004's "Injected environment variables" as the generation has them,
 // followed by the author's, which replace those of the same name.
 func sidecarEnv(e *expander) (env []any) {
-	g, ends := e.generation, ""
-	if e.endActor() {
-		ends = "true"
-	}
+	g := e.generation
 	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME",
-		e.Name, "ASYA_NAMESPACE", e.Namespace,
-		g.success.variable, g.success.actor, g.failure.variable, g.failure.actor,
-		"ASYA_IS_END_ACTOR", ends)
+		e.Name, "ASYA_NAMESPACE", e.Namespace)
+	all = append(all, variables(g.ends...)...)
+	if e.endActor() {
+		all = append(all, variable("ASYA_IS_END_ACTOR", "true"))
+	}
 	all = append(all, variable(g.timeout, e.timeout()))
 	all = append(all, resiliencyEnv(e)...)
 	if t := e.actor.Spec.Tracing; t != nil {

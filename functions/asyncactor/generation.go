@@ -42,7 +42,8 @@ type generation struct {
 	first, last release
 	image       string // of the sidecar
 	script      *string
-	ends
+	ends        []string // variables of the sidecar, each with the actor where messages end
+	endActors   []string // those that do not send messages on
 	form
 	timeout    string   // variable with the time for one message
 	resiliency []string // variables of spec.resiliency
@@ -53,14 +54,6 @@ type generation struct {
 	short bool
 }
 
-// ends are where messages end: the sidecar's variables, and the actors that they name.
-type ends struct {
-	success, failure variableOf
-	all              []string // the actors that do not send messages on
-}
-
-type variableOf struct{ variable, actor string }
-
 type release [3]int
 
 // generations are that of the Asya operator, with the names of queues that do not collide
@@ -68,14 +61,13 @@ type release [3]int
 var generations = [...]generation{{
 	name: "0.2", first: release{0, 2, 0}, last: release{0, 5, 0}, image: "asya-sidecar:latest",
 	script: &framedScript, form: longForm,
-	ends: ends{variableOf{"ASYA_ACTOR_HAPPY_END", happyEnd},
-		variableOf{"ASYA_ACTOR_ERROR_END", errorEnd}, []string{happyEnd, errorEnd}},
-	timeout: "ASYA_RUNTIME_TIMEOUT", sqsDLQ: "asya-dlq",
+	ends:      []string{"ASYA_ACTOR_HAPPY_END", happyEnd, "ASYA_ACTOR_ERROR_END", errorEnd},
+	endActors: []string{happyEnd, errorEnd}, timeout: "ASYA_RUNTIME_TIMEOUT", sqsDLQ: "asya-dlq",
 }, {
 	name: "next", first: release{0, 5, 6}, image: publishedSidecar + ":latest", script: &httpScript,
-	form: shortForm,
-	ends: ends{variableOf{"ASYA_ACTOR_SINK", sink}, variableOf{"ASYA_ACTOR_SUMP", sump},
-		[]string{sink, sump, happyEnd, errorEnd}},
+	form:       shortForm,
+	ends:       []string{"ASYA_ACTOR_SINK", sink, "ASYA_ACTOR_SUMP", sump},
+	endActors:  []string{sink, sump, happyEnd, errorEnd},
 	timeout:    "ASYA_RESILIENCY_ACTOR_TIMEOUT",
 	resiliency: []string{"ASYA_RESILIENCY_POLICIES", "ASYA_RESILIENCY_RULES"},
 	sqsDLQ:     "asya-%s-dlq", short: true,
@@ -86,8 +78,8 @@ const publishedSidecar = "ghcr.io/deliveryhero/asya-sidecar"
 
 // knows reports whether its sidecar reads a variable that not all generations read.
 func (g *generation) knows(variable string) bool {
-	return slices.Contains(append([]string{g.timeout, g.success.variable, g.failure.variable},
-		g.resiliency...), variable)
+	return slices.Contains(append([]string{g.timeout, g.ends[0], g.ends[2]}, g.resiliency...),
+		variable)
 }
 
 var sidecarRelease = text.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)

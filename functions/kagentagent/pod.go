@@ -38,14 +38,6 @@ func (e *expander) selector() map[string]string {
 	return map[string]string{"app": "kagent", "kagent": e.Name}
 }
 
-// description is the annotation of the Deployment with what the agent does.
-func (e *expander) description() map[string]string {
-	if e.agent.Spec.Description == "" {
-		return nil
-	}
-	return map[string]string{e.Prefix + "/description": e.agent.Spec.Description}
-}
-
 // build adds the objects.
 func build(e *expander) {
 	account, annotations := cmp.Or(e.spec.ServiceAccountName, e.account),
@@ -69,11 +61,15 @@ func build(e *expander) {
 			Labels: e.labelSet(), Annotations: e.skills,
 			Body: object{"data": object{fetch.ConfigFile: e.skillsConfig}}})
 	}
+	description := make(map[string]string)
+	if does := e.agent.Spec.Description; does != "" {
+		description[e.Prefix+"/description"] = does
+	}
 	e.Add(expand.Object{
 		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name,
 		Body:        object{"spec": deployment(e, account)},
 		Labels:      merged(e.labelSet(), e.OptIn(e.agent.Labels)), // the others are on no object
-		Annotations: merged(annotations, e.description(), e.spec.DeploymentAnnotations),
+		Annotations: merged(annotations, description, e.spec.DeploymentAnnotations),
 	})
 	http := object{"name": "http", "port": port, "targetPort": port}
 	d := e.agent.Spec.Declarative

@@ -86,12 +86,11 @@ func (s *settings) inside(address string, namespaces ...string) bool {
 	if err != nil {
 		return false
 	}
-	host := u.Hostname()
-	if strings.HasSuffix(host, ".svc.cluster.local") {
+	_, in, _ := strings.Cut(u.Hostname(), ".")
+	if strings.HasSuffix(u.Hostname(), ".svc.cluster.local") {
 		return true
 	}
-	_, in, two := strings.Cut(host, ".")
-	if !two || in == "" || strings.Contains(in, ".") {
+	if in == "" || strings.Contains(in, ".") {
 		return false
 	}
 	if u, err := url.Parse(s.controller); err == nil {
