@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -45,20 +46,22 @@ type Cleaning struct {
 	Findings []finding.Finding
 	// Removed are the injected containers.
 	Removed []Container
+
+	object *krm.Object
+	prefix string // of labels
+	err    error
 }
 
 // Container is one that is taken out, with what it was given by value.
 type Container struct {
-	Name, Path string
+	Name string
 	// Settings are its image, arguments, resources, and variables and mounts by name.
 	Settings map[string]string
-	// Config are variables that a ConfigMap sets, with the place of their values.
-	Config [][2]string
 }
 
 // ContainerOf reads a container.
 func ContainerOf(n krm.Node) Container {
-	c := Container{Name: strings.TrimPrefix(n.Get("name").Text(), "kagenti-"), Path: n.Path(),
+	c := Container{Name: strings.TrimPrefix(n.Get("name").Text(), "kagenti-"),
 		Settings: make(map[string]string)}
 	c.Settings["image"] = n.Get("image").Text()
 	for _, list := range [...]string{"command", "args"} {
@@ -109,37 +112,32 @@ func (c *Cleaning) Changed() bool { return len(c.Fields) > 0 }
 // Clean takes out what an admission webhook or a cluster put into an object.
 // prefix is that of labels. annotations are added, where the author has not set
 // them.
-func Clean(o *krm.Object, prefix string, annotations []Annotation) (c Cleaning, err error) {
-	if err := c.metadata(o); err != nil {
-		return c, err
-	}
+func Clean(o *krm.Object, prefix string, annotations []Annotation) (Cleaning, error) {
+	c := Cleaning{object: o, prefix: prefix}
+	c.metadata()
 	pod, ok := o.PodTemplate()
 	if !ok {
-		return c, nil
+		return c, c.err
 	}
-	if c.Injected, err = c.webhook(o, pod, prefix); err != nil {
-		return c, err
+	c.Injected = c.webhook(pod)
+	c.overcommit(pod)
+	c.add("annotations", slices.DeleteFunc(slices.Clone(annotations), func(a Annotation) bool {
+		return o.Get("metadata", "annotations", a.Key).Exists()
+	}))
+	if c.Injected {
+		c.add("labels", c.optIn(pod))
 	}
-	if err := c.overcommit(o, pod); err != nil {
-		return c, err
-	}
-	var added []Annotation
-	for _, a := range annotations {
-		if !o.Get("metadata", "annotations", a.Key).Exists() {
-			added = append(added, a)
-		}
-	}
-	if err := c.add(o, "annotations", added); err != nil || !c.Injected {
-		return c, err
-	}
-	return c, c.add(o, "labels", c.optIn(o, pod, prefix))
+	return c, c.err
 }
+
+// failed keeps the first error.
+func (c *Cleaning) failed(err error) { c.err = cmp.Or(c.err, err) }
 
 // Annotation is one that migrating adds, or a label, and why.
 type Annotation struct{ Key, Value, Reason string }
 
 // add adds entries to the labels or annotations of an object.
-func (c *Cleaning) add(o *krm.Object, to string, entries []Annotation) error {
+func (c *Cleaning) add(to string, entries []Annotation) {
 	var text []byte
 	for _, a := range entries {
 		c.Fields = append(c.Fields,
@@ -150,42 +148,40 @@ func (c *Cleaning) add(o *krm.Object, to string, entries []Annotation) error {
 		}
 		text = fmt.Appendf(text, "%s: %s\n", a.Key, value)
 	}
-	if len(text) == 0 {
-		return nil
+	if len(text) > 0 {
+		_, err := c.object.Insert(c.object.Get("metadata"), []string{to}, krm.Entries{Text: text},
+			false)
+		c.failed(err)
 	}
-	_, err := o.Insert(o.Get("metadata"), []string{to}, krm.Entries{Text: text}, false)
-	return err
 }
 
 // remove deletes the entries of a collection for which why returns a reason, and the collection if
 // no entry is left.
-func (c *Cleaning) remove(o *krm.Object, collection krm.Node,
-	why func(krm.Node) (reason string)) error {
-	var gone int
-	drop := func(n krm.Node) {
+func (c *Cleaning) remove(collection krm.Node, why func(krm.Node) (reason string)) {
+	var entries []krm.Node
+	for _, n := range collection.Fields() {
+		entries = append(entries, n)
+	}
+	entries = slices.AppendSeq(entries, collection.Items())
+	gone := 0
+	for _, n := range entries {
 		if reason := why(n); reason != "" {
 			c.Fields = append(c.Fields, Field{Path: n.Path(), Fate: Dropped, Reason: reason})
 			gone++
 		}
 	}
-	for _, n := range collection.Fields() {
-		drop(n)
+	switch gone {
+	case 0:
+	case len(entries):
+		c.failed(c.object.RemoveField(collection))
+	default:
+		_, err := c.object.Remove(collection, func(n krm.Node) bool { return why(n) != "" })
+		c.failed(err)
 	}
-	for n := range collection.Items() {
-		drop(n)
-	}
-	if gone == 0 {
-		return nil
-	}
-	if gone == collection.Len() {
-		return o.RemoveField(collection)
-	}
-	_, err := o.Remove(collection, func(n krm.Node) bool { return why(n) != "" })
-	return err
 }
 
 // metadata drops what a cluster adds to every object.
-func (c *Cleaning) metadata(o *krm.Object) error {
+func (c *Cleaning) metadata() {
 	rules := rulesOf(objectRules)
 	books := func(n krm.Node) string {
 		for _, r := range rules {
@@ -198,13 +194,9 @@ func (c *Cleaning) metadata(o *krm.Object) error {
 		}
 		return ""
 	}
-	for _, collection := range []krm.Node{o.Root(), o.Get("metadata"),
-		o.Get("metadata", "annotations")} {
-		if err := c.remove(o, collection, books); err != nil {
-			return err
-		}
+	for _, keys := range [][]string{nil, {"metadata"}, {"metadata", "annotations"}} {
+		c.remove(c.object.Get(keys...), books)
 	}
-	return nil
 }
 
 // Injected reports whether the webhook put a container of this name and image
@@ -232,56 +224,53 @@ func fromWebhook(n krm.Node) (reason string) {
 	return "injected by the webhook; a render injects it if the workload is labelled"
 }
 
-// webhook takes the identity containers out.
-func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate,
-	prefix string) (injected bool, err error) {
-	if _, ours := o.Annotation(keys.Injected); ours {
-		return false, nil
+// webhook takes the identity containers out, and reports whether it did.
+func (c *Cleaning) webhook(pod krm.PodTemplate) bool {
+	if _, ours := c.object.Annotation(keys.Injected); ours {
+		return false
 	}
-	spec := pod.Spec()
+	spec, injected := pod.Spec(), false
 	// volumes of those that stay, and of those that go
 	mounted, removed := make(map[string]bool), make(map[string]bool)
 	// ConfigMaps and Secrets of those that go
 	var reads []string
 	var foreign []krm.Node
 	applies := false // something is left
-	for _, list := range []string{"initContainers", "containers"} {
-		for n := range spec.Get(list).Items() {
-			volumes := mounted
-			switch name := n.Get("name").Text(); {
-			case fromWebhook(n) != "":
-				injected, volumes = true, removed
-				c.Removed = append(c.Removed, ContainerOf(n))
-				reads = appendReads(reads, krm.EnvironmentReferences(n))
-			case slices.Contains(webhookContainers, name):
-				foreign = append(foreign, n.Get("name"))
-				fallthrough
-			default:
-				applies = applies || list == "containers"
-				c.Ports = appendPorts(c.Ports, n)
-			}
-			for m := range n.Get("volumeMounts").Items() {
-				volumes[m.Get("name").Text()] = true
-			}
+	for list, n := range pod.Containers() {
+		volumes := mounted
+		switch name := n.Get("name").Text(); {
+		case fromWebhook(n) != "":
+			injected, volumes = true, removed
+			c.Removed = append(c.Removed, ContainerOf(n))
+			reads = appendReads(reads, krm.EnvironmentReferences(n))
+		case slices.Contains(webhookContainers, name):
+			foreign = append(foreign, n.Get("name"))
+			fallthrough
+		default:
+			applies = applies || list == "containers"
+			c.Ports = appendPorts(c.Ports, n)
+		}
+		for m := range n.Get("volumeMounts").Items() {
+			volumes[m.Get("name").Text()] = true
 		}
 	}
-	if injected && optedOut(o, pod, prefix) {
-		c.Findings = append(c.Findings, o.Finding(finding.Warning, "migrate/opted-out", spec,
+	switch {
+	case injected && c.optedOut(pod):
+		c.report(finding.Warning, "opted-out", spec,
 			"the workload has identity containers and opts out of injection: they stay as they are",
-			"label it "+prefix+"/inject: enabled, and migrate again, to have a render inject them"))
-		return false, nil
-	}
-	if injected && !applies {
-		c.Findings = append(c.Findings, o.Finding(finding.Warning, "migrate/only-sidecars", spec,
+			"label it "+c.prefix+"/inject: enabled, and migrate again, to have a render inject them")
+		return false
+	case injected && !applies:
+		c.report(finding.Warning, "only-sidecars", spec,
 			"all containers belong to the platform, and none is an application: they stay "+
 				"as they are",
 			"delete the workload if it was a separate proxy: the sidecars of each "+
-				"workload replace it"))
-		return false, nil
+				"workload replace it")
+		return false
 	}
-	c.unknown(o, foreign, injected)
+	c.unknown(foreign, injected)
 	if !injected {
-		return false, nil
+		return false
 	}
 	left := func(n krm.Node) string {
 		name := n.Get("name").Text()
@@ -295,34 +284,37 @@ func (c *Cleaning) webhook(o *krm.Object, pod krm.PodTemplate,
 			reads = appendReads(reads, krm.VolumeReferences(v))
 		}
 	}
-	for _, list := range []string{"initContainers", "containers"} {
-		if err := c.remove(o, spec.Get(list), fromWebhook); err != nil {
-			return false, err
-		}
-	}
+	c.remove(spec.Get("initContainers"), fromWebhook)
+	c.remove(spec.Get("containers"), fromWebhook)
+	c.remove(spec.Get("volumes"), left)
 	if len(reads) > 0 {
 		slices.Sort(reads)
-		c.Findings = append(c.Findings, o.Finding(finding.Info, "migrate/left-configuration", spec,
+		c.report(finding.Info, "left-configuration", spec,
 			"the removed containers read "+strings.Join(slices.Compact(reads), ", "),
 			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and "+
-				"delete the objects that nothing else reads"))
+				"delete the objects that nothing else reads")
 	}
-	return true, c.remove(o, spec.Get("volumes"), left)
+	return true
+}
+
+func (c *Cleaning) report(severity finding.Severity, rule string, at krm.Node,
+	message, hint string) {
+	c.Findings = append(c.Findings, c.object.Finding(severity, "migrate/"+rule, at, message, hint))
 }
 
 // optedOut reports whether a workload or its pods say that they are not to be
 // injected.
-func optedOut(o *krm.Object, pod krm.PodTemplate, prefix string) bool {
-	label := prefix + "/inject"
+func (c *Cleaning) optedOut(pod krm.PodTemplate) bool {
+	label := c.prefix + "/inject"
 	own, set := pod.Label(label)
-	n := o.Get("metadata", "labels", label)
+	n := c.object.Get("metadata", "labels", label)
 	return set && own != "enabled" || n.Exists() && !n.Is("enabled")
 }
 
 // unknown reports containers with the names of injected ones, but images of
 // somebody else's. Beside injected ones nobody can say whose they are, and a pod
 // that keeps one of two halves does not work.
-func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) {
+func (c *Cleaning) unknown(containers []krm.Node, injected bool) {
 	for _, name := range containers {
 		severity, what, hint := finding.Warning, "kept", "rename it, or remove it manually"
 		if injected {
@@ -330,10 +322,9 @@ func (c *Cleaning) unknown(o *krm.Object, containers []krm.Node, injected bool) 
 			hint = "rename the container if it is yours; if it is the platform's container " +
 				"with your own image, remove it manually"
 		}
-		c.Findings = append(c.Findings, o.Finding(severity, "migrate/unknown-container", name,
+		c.report(severity, "unknown-container", name,
 			fmt.Sprintf("%s has the name of an injected container, but another image: %s",
-				name.Text(), what),
-			hint))
+				name.Text(), what), hint)
 	}
 }
 
@@ -361,51 +352,43 @@ func appendReads(reads []string, references []krm.Reference) []string {
 }
 
 // overcommit drops the requests that a webhook computed from the limits of a Pod.
-func (c *Cleaning) overcommit(o *krm.Object, pod krm.PodTemplate) error {
+func (c *Cleaning) overcommit(pod krm.PodTemplate) {
 	_, applied := pod.Annotation(OvercommitApplied)
-	_, own := o.Annotation(OvercommitApplied)
+	_, own := c.object.Annotation(OvercommitApplied)
 	if !applied && !own {
-		return nil
+		return
 	}
-	for _, list := range []string{"initContainers", "containers"} {
-		for n := range pod.Spec().Get(list).Items() {
-			if fromWebhook(n) != "" {
-				continue
-			}
-			requests, limits := n.Get("resources", "requests"), n.Get("resources", "limits")
-			err := c.remove(o, requests, func(n krm.Node) string {
-				if key := n.Key(); (key == "cpu" || key == "memory") && limits.Get(key).Exists() {
-					return "computed from the limit by an OvercommitClass; a render " +
-						"computes it again"
-				}
-				return ""
-			})
-			if err != nil {
-				return err
-			}
+	for _, n := range pod.Containers() {
+		if fromWebhook(n) != "" {
+			continue
 		}
+		limits := n.Get("resources", "limits")
+		c.remove(n.Get("resources", "requests"), func(n krm.Node) string {
+			if key := n.Key(); (key == "cpu" || key == "memory") && limits.Get(key).Exists() {
+				return "computed from the limit by an OvercommitClass; a render " +
+					"computes it again"
+			}
+			return ""
+		})
 	}
-	return nil
 }
 
 // optIn returns the labels of a workload that was injected, unless it or its pods say
 // whether they are to be, and so for a SPIFFE identity that its sidecars did without.
-func (c *Cleaning) optIn(o *krm.Object, pod krm.PodTemplate, prefix string) (labels []Annotation) {
-	says := func(labels ...string) bool {
-		return slices.ContainsFunc(labels, func(label string) bool {
-			_, set := pod.Label(label)
-			return set || o.Get("metadata", "labels", label).Exists()
+func (c *Cleaning) optIn(pod krm.PodTemplate) (labels []Annotation) {
+	says := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			_, set := pod.Label(c.prefix + name)
+			return set || c.object.Get("metadata", "labels", c.prefix+name).Exists()
 		})
 	}
-	if !says(prefix + "/inject") {
-		labels = append(labels,
-			Annotation{prefix + "/inject", "enabled", "the workload was injected, and " +
-				"a render injects it again"})
+	if !says("/inject") {
+		labels = append(labels, Annotation{c.prefix + "/inject", "enabled",
+			"the workload was injected, and a render injects it again"})
 	}
-	if c.noSPIFFE() && !says(prefix+"/spiffe", prefix+"/spire") {
-		labels = append(labels,
-			Annotation{prefix + "/spiffe", "disabled", "the injected containers did " +
-				"not use SPIRE"})
+	if c.noSPIFFE() && !says("/spiffe", "/spire") {
+		labels = append(labels, Annotation{c.prefix + "/spiffe", "disabled",
+			"the injected containers did not use SPIRE"})
 	}
 	return labels
 }

@@ -6,7 +6,6 @@ package foreign
 import (
 	_ "embed"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -83,9 +82,9 @@ func Fields(o *krm.Object, expands bool, rules string, done []Field) ([]Field, e
 	}
 	var fields []Field
 	var lost []string
-	leaves(o.Root(), "", func(path string) {
+	leaves(o.Root(), func(path string) {
 		if i := slices.IndexFunc(done,
-			func(f Field) bool { return f.Fate == Dropped && below(path, f.Path) }); i >= 0 {
+			func(f Field) bool { return f.Fate == Dropped && text.Inside(path, f.Path) }); i >= 0 {
 			fields = append(fields, Field{path, Dropped, "", done[i].Reason, done[i].Path})
 			return
 		}
@@ -111,7 +110,7 @@ func Fields(o *krm.Object, expands bool, rules string, done []Field) ([]Field, e
 func longest(table []Rule, path string) (best Rule, found bool) {
 	path = index().ReplaceAllString(path, "")
 	for _, r := range table {
-		if below(path, r.Path) && (!found || len(r.Path) >= len(best.Path)) {
+		if text.Inside(path, r.Path) && (!found || len(r.Path) >= len(best.Path)) {
 			best, found = r, true
 		}
 	}
@@ -120,93 +119,18 @@ func longest(table []Rule, path string) (best Rule, found bool) {
 
 var index = text.Pattern(`\[\d+\]`)
 
-// below reports whether a field is another one, or inside it.
-func below(path, above string) bool {
-	rest, ok := strings.CutPrefix(path, above)
-	return ok && (above == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
-}
-
-// leaves visits every value that is not a collection, or an empty one.
-func leaves(n krm.Node, path string, visit func(path string)) {
+// leaves visits the paths of all values that are not a collection, or an empty one.
+func leaves(n krm.Node, visit func(path string)) {
 	switch {
 	case n.IsMap() && n.Len() > 0:
-		for key, value := range n.Fields() {
-			leaves(value, join(path, key), visit)
+		for _, value := range n.Fields() {
+			leaves(value, visit)
 		}
 	case n.IsList() && n.Len() > 0:
-		i := 0
 		for item := range n.Items() {
-			leaves(item, fmt.Sprintf("%s[%d]", path, i), visit)
-			i++
+			leaves(item, visit)
 		}
-	case path != "":
-		visit(path)
+	case n.Path() != "":
+		visit(n.Path())
 	}
-}
-
-func join(path, key string) string {
-	switch {
-	case strings.ContainsAny(key, "./"):
-		return path + "[" + key + "]"
-	case path == "":
-		return key
-	}
-	return path + "." + key
-}
-
-// Differs says where a pod template that is applied over a running one changes
-// it: "" where it does not. What the new one leaves out stays as it runs, since
-// applying removes only fields that the same manager set.
-func Differs(template, running any) string { return differs("", template, running) }
-
-func differs(path string, a, b any) string {
-	switch a := a.(type) {
-	case map[string]any:
-		b, ok := b.(map[string]any)
-		if !ok {
-			return path
-		}
-		for _, key := range slices.Sorted(maps.Keys(a)) {
-			if at := differs(join(path, key), a[key], b[key]); at != "" {
-				return at
-			}
-		}
-		return ""
-	case []any:
-		b, ok := b.([]any)
-		if !ok {
-			return path
-		}
-		for i, item := range a {
-			at := fmt.Sprintf("%s[%d]", path, i)
-			other, found := counterpart(item, b, i)
-			if !found {
-				return at
-			}
-			if at := differs(at, item, other); at != "" {
-				return at
-			}
-		}
-		return ""
-	}
-	if fmt.Sprint(a) != fmt.Sprint(b) {
-		return path
-	}
-	return ""
-}
-
-// counterpart finds the item of a list that is the same by name, or by place.
-func counterpart(item any, list []any, i int) (any, bool) {
-	if m, ok := item.(map[string]any); ok && m["name"] != nil {
-		for _, other := range list {
-			if o, ok := other.(map[string]any); ok && o["name"] == m["name"] {
-				return o, true
-			}
-		}
-		return nil, false
-	}
-	if i < len(list) {
-		return list[i], true
-	}
-	return nil, false
 }

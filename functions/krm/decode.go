@@ -84,12 +84,9 @@ func drop(n *yaml.Node, path string) bool {
 // of what Decode found: the field was not read, holds one that was not, or is
 // missing and perhaps written wrong.
 func (o *Object) FollowsFrom(decoding []finding.Finding, field string) bool {
-	within := func(inner, outer string) bool {
-		rest, ok := strings.CutPrefix(inner, outer)
-		return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
-	}
 	for _, f := range decoding {
-		if within(f.Field, field) || within(field, f.Field) {
+		if field != "" && text.Inside(f.Field, field) ||
+			f.Field != "" && text.Inside(field, f.Field) {
 			return true
 		}
 	}

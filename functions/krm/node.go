@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"iter"
 	"strconv"
-	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
 	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Node is a value inside an object. The zero Node is a missing value; all its
@@ -293,14 +293,7 @@ func (n Node) Path() string {
 	if parent.IsList() {
 		return parent.Path() + "[" + strconv.Itoa(indexOf(n)) + "]"
 	}
-	key := n.Key()
-	if strings.ContainsAny(key, "./") {
-		return parent.Path() + "[" + key + "]"
-	}
-	if path := parent.Path(); path != "" {
-		return path + "." + key
-	}
-	return key
+	return text.JoinField(parent.Path(), n.Key())
 }
 
 // lineStart returns the start of the line that contains p.

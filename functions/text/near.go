@@ -8,15 +8,12 @@ import (
 )
 
 // Near reports whether a name is another one with a slip of the pen, or with two where the
-
 // name has six letters or more.
-
 func Near(name, other string) bool {
 	return name != other && editDistance(name, other, tooFar(name)) < tooFar(name)
 }
 
 // tooFar is the number of slips that make another name.
-
 func tooFar(name string) int {
 	if len(name) < 6 {
 		return 2
@@ -25,7 +22,6 @@ func tooFar(name string) int {
 }
 
 // Nearest is the first of the names with the fewest slips of the pen that are Near; "" for none.
-
 func Nearest(name string, names []string) (nearest string) {
 	distance := tooFar(name)
 	for _, other := range names {
@@ -37,9 +33,7 @@ func Nearest(name string, names []string) (nearest string) {
 }
 
 // editDistance counts letters that are missing, too many, replaced, or swapped with their
-
 // neighbour (optimal string alignment). It is at most limit.
-
 func editDistance(a, b string, limit int) int {
 	if d := len(a) - len(b); d >= limit || -d >= limit {
 		return limit
@@ -70,9 +64,7 @@ func editDistance(a, b string, limit int) int {
 }
 
 // nearestField returns the field of a type whose JSON name is nearest to the last name of a
-
 // path such as spec.images[0].nmae, or "".
-
 func nearestField(t reflect.Type, path string) string {
 	steps := FieldSteps(path)
 	for i, step := range steps {
@@ -98,7 +90,6 @@ func nearestField(t reflect.Type, path string) string {
 }
 
 // jsonFields adds the fields of a struct by their JSON names, with those of embedded structs.
-
 func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect.Type {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -117,12 +108,8 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect
 	return into
 }
 
-// ignoredByMistake is the hint about a field that resembles none.
-
 // UnknownField returns the hint about a field that a value does not have: the field that was
-
 // probably meant, or else what is given.
-
 func UnknownField(of any, path, otherwise string) string {
 	if near := nearestField(reflect.TypeOf(of), path); near != "" {
 		return "did you mean " + near + "?"
@@ -130,17 +117,27 @@ func UnknownField(of any, path, otherwise string) string {
 	return otherwise
 }
 
-// fieldOf is the path of the field that a strict error is about.
-
-// embedded finds the names of embedded structs in a path of JSON fields.
-
-// UnmarshalStrict reads JSON into a value. A field that it does not have is an error with a
-
-// remedy.
-
 // fieldStep is a step of a field path: a key, or in brackets an index or a key.
 var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
 
 // FieldSteps returns the steps of a field path such as spec.rules[2].host: keys, and indices or
 // keys in brackets.
 func FieldSteps(path string) []string { return fieldStep().FindAllString(path, -1) }
+
+// JoinField appends a key to a field path. One that contains dots, slashes or
+// brackets is in brackets.
+func JoinField(path, key string) string {
+	switch {
+	case strings.ContainsAny(key, "./[]"):
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	}
+	return path + "." + key
+}
+
+// Inside reports whether a field, by its path, is another one, or below it. All are below "".
+func Inside(field, of string) bool {
+	rest, ok := strings.CutPrefix(field, of)
+	return of == "" || ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}

@@ -4,6 +4,8 @@ package workload
 import (
 	"slices"
 	"strings"
+
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Kind is a kind of Kubernetes whose objects run pods.
@@ -87,8 +89,7 @@ func Ends(name string) bool {
 func Immutable(name, field string) bool {
 	k := Find(name)
 	return k != nil && slices.ContainsFunc(k.Immutable, func(of string) bool {
-		rest, inside := strings.CutPrefix(field, of)
-		return inside && (rest == "" || rest[0] == '.' || rest[0] == '[')
+		return text.Inside(field, of)
 	})
 }
 

@@ -123,30 +123,45 @@ type live struct {
 }
 
 // each visits all objects. It passes the items of lists as documents of their own.
-func (m *migration) each(visit func(o *krm.Object) error) error {
+func (m *migration) each(visit func(o *krm.Object)) error {
 	for _, f := range m.src.Files {
-		if f.AsIs || !render.IsManifest(f.Path) {
-			continue
-		}
-		data, err := m.read(f)
-		if err != nil {
-			return err
-		}
-		render.EachDocument(data, func(d krm.Document, item bool, line int) {
-			o := new(krm.Object)
-			isObject, readErr := o.Read(bytes.Clone(data[d.Start:d.End]),
-				krm.Document{End: d.End - d.Start}, item, krm.Origin{File: f.Path, Line: line})
-			if readErr != nil {
-				m.findings = append(m.findings, render.SyntaxFinding(readErr, data[d.Start:d.End]))
-			} else if isObject && err == nil {
-				err = visit(o)
+		if err := m.documents(f, func(text []byte, o *krm.Object, _ bool, unread error) error {
+			if unread != nil {
+				m.findings = append(m.findings, render.SyntaxFinding(unread, text))
+			} else if o != nil {
+				visit(o)
 			}
-		})
-		if err != nil {
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// documents visits the documents of a manifest, and the items of its lists; o is nil for one
+// that holds no object, and for one that cannot be read.
+func (m *migration) documents(f render.File,
+	visit func(text []byte, o *krm.Object, item bool, unread error) error) error {
+	if f.AsIs || !render.IsManifest(f.Path) {
+		return nil
+	}
+	data, err := m.read(f)
+	if err != nil {
+		return err
+	}
+	render.EachDocument(data, func(d krm.Document, item bool, line int) {
+		text, o := data[d.Start:d.End], new(krm.Object)
+		isObject, unread := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item,
+			krm.Origin{File: f.Path, Line: line})
+		if unread != nil || !isObject {
+			o = nil
+		}
+		if err == nil {
+			err = visit(text, o, item, unread)
+		}
+	})
+	return err
 }
 
 func (m *migration) read(f render.File) ([]byte, error) {
@@ -161,49 +176,36 @@ func (m *migration) read(f render.File) ([]byte, error) {
 }
 
 // collect is the first pass.
-func (m *migration) collect(o *krm.Object) error {
+func (m *migration) collect(o *krm.Object) {
 	if owner, owned := foreign.Owner(o); owned && m.expands(owner) {
 		m.live[o.Ref] = &live{o, owner}
-		return nil
+		return
 	}
 	if m.expands(o.Ref) {
 		m.owners = append(m.owners, o.Ref)
 	}
 	m.pkg.CollectObject(o)
-	return nil
 }
 
 // file migrates one file.
 func (m *migration) file(i int) error {
 	f := m.src.Files[i]
-	data, err := m.read(f)
-	if err != nil {
-		return err
-	}
-	if f.AsIs || !render.IsManifest(f.Path) {
-		return nil
-	}
 	var out []byte
 	changed := false
-	render.EachDocument(data, func(d krm.Document, item bool, line int) {
-		text := data[d.Start:d.End]
-		var o krm.Object
-		isObject, readErr := o.Read(bytes.Clone(text), krm.Document{End: len(text)}, item,
-			krm.Origin{File: f.Path, Line: line})
-		if err != nil || readErr != nil || !isObject {
+	err := m.documents(f, func(text []byte, o *krm.Object, item bool, _ error) error {
+		if o == nil {
 			out = appendDocument(out, text)
-			return
+			return nil
 		}
-		var texts [][]byte
-		var different bool
-		if texts, different, err = m.object(&o, item); err != nil {
-			err = fmt.Errorf("%s:%d: migrating %s: %w", f.Path, line, o.Ref, err)
-			return
+		texts, different, err := m.object(o, item)
+		if err != nil {
+			return fmt.Errorf("%s:%d: migrating %s: %w", f.Path, o.Origin.Line, o.Ref, err)
 		}
 		changed = changed || different
 		for _, t := range texts {
 			out = appendDocument(out, t)
 		}
+		return nil
 	})
 	switch {
 	case err != nil:
@@ -285,19 +287,37 @@ func (m *migration) custom(o *krm.Object, function contract.Function,
 	slices.SortFunc(report.Becomes, func(a, b finding.Ref) int {
 		return strings.Compare(a.String(), b.String())
 	})
+	with := &function.Migration
 	var notes []foreign.Field
 	if !running {
-		if texts, notes, err = m.manifests(o, &function.Migration); err != nil {
+		prefix := m.pkg.Prefix()
+		if texts, err = m.pkg.Expansions.Plain(o, func(tree *yaml.RNode) error {
+			if with.Finish == nil {
+				return nil
+			}
+			return with.Finish(tree, prefix)
+		}); err != nil {
 			return nil, false, err
 		}
+		if with.Beside != nil && len(texts) > 0 {
+			texts = append(texts, with.Beside(o, prefix))
+		}
+		if with.Notes != nil {
+			notes = with.Notes(o, m.config, prefix)
+		}
 	}
-	if report.Fields, err = foreign.Fields(o, true, function.Migration.Fields, notes); err != nil {
+	if report.Fields, err = foreign.Fields(o, true, with.Fields, notes); err != nil {
 		return nil, false, err
 	}
+	return texts, true, m.replaced(o, report, texts)
+}
+
+// replaced reports what takes the place of an object.
+func (m *migration) replaced(o *krm.Object, report Report, texts [][]byte) error {
 	for _, text := range texts {
 		var made krm.Object
 		if isObject, err := made.ReadMade(text, o); err != nil || !isObject {
-			return nil, false, fmt.Errorf("the result is not an object: %w", err)
+			return fmt.Errorf("the result is not an object: %w", err)
 		}
 		report.Becomes = append(report.Becomes, made.Ref)
 		if roll, ok := m.roll(&made); ok {
@@ -305,7 +325,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function,
 		}
 	}
 	m.reports = append(m.reports, report)
-	return texts, true, nil
+	return nil
 }
 
 // expands reports whether a function expands objects of a kind.
@@ -314,42 +334,19 @@ func (m *migration) expands(ref finding.Ref) bool {
 	return expands
 }
 
-// manifests makes manifests of their own from the objects that a custom resource
-// generates.
-func (m *migration) manifests(o *krm.Object,
-	with *contract.Migration) (texts [][]byte, notes []foreign.Field, err error) {
-	prefix := m.pkg.Prefix()
-	finish := func(tree *yaml.RNode) error {
-		if with.Finish == nil {
-			return nil
-		}
-		return with.Finish(tree, prefix)
-	}
-	if texts, err = m.pkg.Expansions.Plain(o, finish); err != nil {
-		return nil, nil, err
-	}
-	if with.Beside != nil && len(texts) > 0 {
-		texts = append(texts, with.Beside(o, prefix))
-	}
-	if with.Notes != nil {
-		notes = with.Notes(o, m.config, prefix)
-	}
-	return texts, notes, nil
-}
-
 // roll compares a workload with the one that runs under its name.
 func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	l := m.live[made.Ref]
 	if l == nil {
 		return Roll{}, false
 	}
-	template, running := valueAt(made, "spec", "template"), valueAt(l.Object, "spec", "template")
-	if template == nil || running == nil {
+	template, running := made.Get("spec", "template"), l.Get("spec", "template")
+	if template.IsNull() || running.IsNull() {
 		return Roll{}, false
 	}
 	roll := Roll{Workload: made.Ref, Why: "its pod template does not change"}
-	if at := foreign.Differs(template, running); at != "" {
-		roll.Rolls, roll.Why = true, "spec.template."+at+" differs"
+	if at := differs(template, running); at != "" {
+		roll.Rolls, roll.Why = true, at+" differs"
 	}
 	if was, is := selectorOf(l.Object), selectorOf(made); was != is && was != "" {
 		roll.Rolls = true
@@ -360,27 +357,33 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	return roll, true
 }
 
+// differs returns the first field in which a pod template that is applied over a running one
+// changes it: "" where it does not. What the new one leaves out stays as it runs, since applying
+// removes only fields that the same manager set.
+func differs(template, running krm.Node) (first string) {
+	values := make(map[string]krm.Node)
+	render.EachField(running, func(n krm.Node, field string) { values[field] = n })
+	render.EachField(template, func(n krm.Node, field string) {
+		is := values[field]
+		if (n.IsMap() != is.IsMap() || n.IsList() != is.IsList() || n.Text() != is.Text()) &&
+			(first == "" || n.Path() < first) {
+			first = n.Path()
+		}
+	})
+	return first
+}
+
 // selectorOf returns the labels by which a workload selects its pods, as JSON, or "".
 func selectorOf(o *krm.Object) string {
-	selector, _ := valueAt(o, "spec", "selector").(map[string]any)
-	content, err := json.Marshal(selector)
-	if err != nil || len(selector) == 0 {
+	value, err := o.Value()
+	object, _ := value.(map[string]any)
+	spec, _ := object["spec"].(map[string]any)
+	selector, _ := spec["selector"].(map[string]any)
+	content, failed := json.Marshal(selector)
+	if err != nil || failed != nil || len(selector) == 0 {
 		return ""
 	}
 	return text.Shown(string(content))
-}
-
-// valueAt returns the value of a field of an object, or nil.
-func valueAt(o *krm.Object, keys ...string) any {
-	value, err := o.Value()
-	if err != nil {
-		return nil
-	}
-	for _, key := range keys {
-		fields, _ := value.(map[string]any)
-		value = fields[key]
-	}
-	return value
 }
 
 // cleaned returns an object without what webhooks and clusters added to it.
@@ -461,11 +464,10 @@ func ToSuccessor(src render.Source, opt render.Options, harness []byte,
 	if opt.Lock != nil {
 		m.findings = lock.Add(opt.Lock)
 	}
-	m.known = m.findings
 	if err := m.succession.Begin(); err != nil {
 		return nil, nil, fmt.Errorf("the Harness: %w", err)
 	}
-	if err := m.each(func(o *krm.Object) error { m.succession.Collect(o); return nil }); err != nil {
+	if err := m.each(m.succession.Collect); err != nil {
 		return nil, nil, err
 	}
 	m.known = m.findings
@@ -484,13 +486,5 @@ func (m *migration) succeed(o *krm.Object,
 	}
 	m.findings = append(m.findings, done.Findings...)
 	report.Fields = done.Fields
-	for _, text := range done.Texts {
-		var made krm.Object
-		if is, err := made.ReadMade(text, o); err != nil || !is {
-			return nil, false, fmt.Errorf("the result is not an object: %w", err)
-		}
-		report.Becomes = append(report.Becomes, made.Ref)
-	}
-	m.reports = append(m.reports, report)
-	return done.Texts, true, nil
+	return done.Texts, true, m.replaced(o, report, done.Texts)
 }

@@ -52,8 +52,7 @@ func Formats() []string { return []string{"text", "json", "markdown"} }
 // Write writes reports. Text and Markdown count the fields that are kept, and name a
 // value that is dropped as a whole once; JSON names all of them.
 func Write(w io.Writer, format string, reports []Report) error {
-	switch format {
-	case "json":
+	if format == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
@@ -61,75 +60,60 @@ func Write(w io.Writer, format string, reports []Report) error {
 			reports = []Report{}
 		}
 		return e.Encode(reports)
-	case "markdown":
-		return writeMarkdown(w, reports)
 	}
-	return writeText(w, reports)
-}
-
-func writeText(w io.Writer, reports []Report) error {
+	s := styles[format]
 	var b strings.Builder
+	b.WriteString(s.title)
 	for _, r := range reports {
-		fmt.Fprintf(&b, "%s: %s %s\n", place(r), r.Object, becomes(r))
+		place := fmt.Sprintf("%s:%d", r.File, r.Line)
 		if reason, same := leftOut(r); same {
-			fmt.Fprintf(&b, "  %-7s all %s (%s)\n", foreign.Dropped,
-				text.Count(len(r.Fields), "field"), reason)
+			fmt.Fprintf(&b, s.leftOut, place, r.Object, text.Count(len(r.Fields), "field"), reason)
 			continue
 		}
+		fmt.Fprintf(&b, s.report, place, r.Object, becomes(r))
 		kept := 0
 		for _, f := range grouped(r.Fields) {
 			if f.Fate == foreign.Kept {
 				kept++
 				continue
 			}
-			fmt.Fprintf(&b, "  %-7s %s%s\n", f.Fate, f.Path, why(f))
+			fmt.Fprintf(&b, s.field, f.Fate, f.Path, why(f), cell(f.To+f.Reason))
 		}
 		if kept > 0 {
-			fmt.Fprintf(&b, "  %-7s %s\n", foreign.Kept, text.Count(kept, "field"))
+			fmt.Fprintf(&b, s.kept, text.Count(kept, "field"))
 		}
 		for _, l := range r.Lost {
-			fmt.Fprintf(&b, "  lost    %s (%s)\n", l, remedy)
+			fmt.Fprintf(&b, s.lost, l, cell(l.String()), remedy)
 		}
 		for _, roll := range r.Rolls {
-			fmt.Fprintf(&b, "  %s %s: %s\n", verb(roll), roll.Workload, roll.Why)
+			verb := "does not roll"
+			if roll.Rolls {
+				verb = "rolls"
+			}
+			fmt.Fprintf(&b, s.roll, verb, roll.Workload, roll.Why)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func writeMarkdown(w io.Writer, reports []Report) error {
-	var b strings.Builder
-	b.WriteString("# Migration\n")
-	for _, r := range reports {
-		if reason, same := leftOut(r); same {
-			fmt.Fprintf(&b, "\n## %s\n\n`%s` is left out: %s.\n", r.Object, place(r), reason)
-			continue
-		}
-		fmt.Fprintf(&b, "\n## %s\n\n`%s` %s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n",
-			r.Object, place(r), becomes(r))
-		kept := 0
-		for _, f := range grouped(r.Fields) {
-			if f.Fate == foreign.Kept {
-				kept++
-				continue
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, f.Fate,
-				strings.ReplaceAll(f.To+f.Reason, "|", "\\|"))
-		}
-		if kept > 0 {
-			fmt.Fprintf(&b, "| %s | kept | |\n", text.Count(kept, "field"))
-		}
-		for _, l := range r.Lost {
-			fmt.Fprintf(&b, "| %s | lost | %s |\n", strings.ReplaceAll(l.String(), "|", "\\|"), remedy)
-		}
-		for _, roll := range r.Rolls {
-			fmt.Fprintf(&b, "\n**%s** %s: %s\n", verb(roll), roll.Workload, roll.Why)
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+// styles are the formats of the parts of a report.
+var styles = map[string]struct{ title, leftOut, report, field, kept, lost, roll string }{
+	"text": {
+		leftOut: "%s: %s is left out\n  dropped all %s (%s)\n", report: "%s: %s %s\n",
+		field: "  %-7[1]s %[2]s%[3]s\n", kept: "  kept    %s\n", lost: "  lost    %[1]s (%[3]s)\n",
+		roll: "  %s %s: %s\n",
+	},
+	"markdown": {
+		title: "# Migration\n", leftOut: "\n## %[2]s\n\n`%[1]s` is left out: %[4]s.\n",
+		report: "\n## %[2]s\n\n`%[1]s` %[3]s.\n\n| Field | Fate | Where, or why |\n|---|---|---|\n",
+		field:  "| `%[2]s` | %[1]s | %[4]s |\n", kept: "| %s | kept | |\n",
+		lost: "| %[2]s | lost | %[3]s |\n", roll: "\n**%s** %s: %s\n",
+	},
 }
+
+// cell is a text in a table of Markdown.
+func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 // grouped returns one field for all of a value that is dropped as a whole.
 func grouped(all []foreign.Field) (fields []foreign.Field) {
@@ -158,8 +142,6 @@ func leftOut(r Report) (reason string, same bool) {
 	return r.Fields[0].Reason, true
 }
 
-func place(r Report) string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
-
 func becomes(r Report) string {
 	if len(r.Becomes) == 0 {
 		return "is left out"
@@ -182,11 +164,4 @@ func why(f foreign.Field) string {
 		return " (" + f.Reason + ")"
 	}
 	return ""
-}
-
-func verb(r Roll) string {
-	if r.Rolls {
-		return "rolls"
-	}
-	return "does not roll"
 }

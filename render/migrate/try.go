@@ -121,6 +121,9 @@ type containersAfter struct {
 	config     map[string]string // by namespace, ConfigMap and key
 }
 
+// configured begins the value of a variable that a ConfigMap sets, before the key of its place.
+const configured = "\x00"
+
 func configKey(namespace, name, key string) string { return namespace + " " + name + " " + key }
 
 // add reads a rendered file.
@@ -136,19 +139,15 @@ func (s *containersAfter) add(f render.File, removed map[finding.Ref][]foreign.C
 			return
 		}
 		s.containers[o.Ref] = make(map[string]foreign.Container)
-		for _, list := range [...]string{"initContainers", "containers"} {
-			for n := range pod.Spec().Get(list).Items() {
-				c := foreign.ContainerOf(n)
-				for v := range n.Get("env").Items() {
-					// resolved at the end
-					if from := v.Get("valueFrom", "configMapKeyRef"); from.Exists() {
-						c.Config = append(c.Config,
-							[2]string{v.Get("name").Text(),
-								configKey(o.Namespace, from.Get("name").Text(), from.Get("key").Text())})
-					}
+		for _, n := range pod.Containers() {
+			c := foreign.ContainerOf(n)
+			for v := range n.Get("env").Items() {
+				if from := v.Get("valueFrom", "configMapKeyRef"); from.Exists() {
+					c.Settings["variable "+v.Get("name").Text()] = configured +
+						configKey(o.Namespace, from.Get("name").Text(), from.Get("key").Text())
 				}
-				s.containers[o.Ref][c.Name] = c
 			}
+			s.containers[o.Ref][c.Name] = c
 		}
 	})
 }
@@ -163,12 +162,13 @@ func (s *containersAfter) lost(workload finding.Ref,
 			all = append(all, Lost{was.Name, []string{"the container"}})
 			continue
 		}
-		for _, c := range is.Config {
-			is.Settings["variable "+c[0]] = s.config[c[1]]
-		}
 		var names []string
 		for name, value := range was.Settings {
-			if now, set := is.Settings[name]; !set || now != value {
+			now, set := is.Settings[name]
+			if key, ok := strings.CutPrefix(now, configured); ok {
+				now = s.config[key]
+			}
+			if !set || now != value {
 				names = append(names, name)
 			}
 		}
