@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/functions/workload"
 	"github.com/armature-dev/armature/render"
@@ -135,8 +136,9 @@ type item struct {
 
 // side is a package with its objects by name.
 type side struct {
-	items map[key]*item
-	pkg   Package
+	items   map[key]*item
+	pkg     Package
+	allowed map[account][]string // what a ServiceAccount may do
 }
 
 func newSide(p Package) *side {
@@ -150,6 +152,7 @@ func newSide(p Package) *side {
 			s.items[k] = &item{ref: ref, file: f.Path, text: f.Data[d.Start:d.End], item: listed}
 		})
 	}
+	s.allowed = s.permissions()
 	return s
 }
 
@@ -173,16 +176,12 @@ func (i *item) decoded() any {
 func Packages(before, after Package) Report {
 	c := comparison{before: newSide(before), after: newSide(after)}
 	c.config()
-	c.permissions()
 	r := Report{Tools: tools.Compare(before.Tools, after.Tools)}
 	all := maps.Clone(c.before.items)
 	maps.Copy(all, c.after.items)
 	for k := range all {
 		was, is := c.before.items[k], c.after.items[k]
-		either := is
-		if either == nil {
-			either = was
-		}
+		either := cmp.Or(is, was)
 		if w, isWorkload := c.workload(either, was, is); isWorkload {
 			w.Sides = Sides{was, is}
 			if w.Effect != "" {
@@ -218,7 +217,6 @@ func effectOf(was, is *item) Effect {
 type comparison struct {
 	before, after *side
 	changedKeys   map[key]map[string]change // of ConfigMaps and Secrets
-	rules         [2]map[account][]string   // what a ServiceAccount may do
 }
 
 type account struct{ namespace, name string }
@@ -241,8 +239,9 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 		c.files(&w, either.read(), pod)
 	}
 	w.Identity = differences(c.identity(c.before, was), c.identity(c.after, is))
-	w.Images = differences(images(was), images(is))
-	w.Pod = differences(privileges(was), privileges(is))
+	imagesBefore, podBefore := was.containers()
+	imagesAfter, podAfter := is.containers()
+	w.Images, w.Pod = differences(imagesBefore, imagesAfter), differences(podBefore, podAfter)
 	w.Permissions = c.allowed(was, is)
 	if w.Effect == "" && len(w.Identity)+len(w.Permissions) > 0 {
 		w.Effect = Changed
@@ -252,12 +251,12 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 
 // inPlace finds what an update of an object does to its pods.
 func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
-	changed := changedFields(was.decoded(), is.decoded())
+	changed := changedFields(was.read(), is.read())
 	if podPath == "" {
 		podPath = "spec"
 	}
 	ofPod := slices.DeleteFunc(slices.Clone(changed),
-		func(f string) bool { return !render.Inside(f, podPath) })
+		func(f string) bool { return !text.Inside(f, podPath) })
 	w.Fields = changed
 	for _, f := range changed {
 		if workload.Immutable(is.ref.Kind, f) {
@@ -292,61 +291,42 @@ func differences(before, after map[string]string) (found []Difference) {
 	return found
 }
 
-func (i *item) podTemplate() (pod krm.PodTemplate, ok bool) {
+// containers returns the images of the containers, and, as what the pod may do, which of them run as
+// root or with more capabilities, and what it requests while it runs.
+func (i *item) containers() (images, may map[string]string) {
+	images, may = make(map[string]string), make(map[string]string)
 	if i == nil {
-		return pod, false
+		return images, may
 	}
-	return i.read().PodTemplate()
-}
-
-func images(i *item) map[string]string {
-	found := make(map[string]string)
-	pod, ok := i.podTemplate()
+	pod, ok := i.read().PodTemplate()
 	if !ok {
-		return found
-	}
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			found[c.Get("name").Text()] = c.Get("image").Text()
-		}
-	}
-	return found
-}
-
-// privileges returns which containers run as root or with more capabilities, and what the
-// pod requests while it runs.
-func privileges(i *item) map[string]string {
-	found := make(map[string]string)
-	pod, ok := i.podTemplate()
-	if !ok {
-		return found
+		return images, may
 	}
 	requests := make(map[string]*resource.Quantity)
 	root := pod.Spec().Get("securityContext", "runAsUser")
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			context, may := c.Get("securityContext"), []string(nil)
-			if user := context.Get("runAsUser"); user.Is("0") || !user.Exists() && root.Is("0") {
-				may = append(may, "runs as root")
-			}
-			if context.Get("privileged").Is("true") {
-				may = append(may, "is privileged")
-			}
-			if added := texts(context.Get("capabilities", "add")); len(added) > 0 {
-				may = append(may, "has "+strings.Join(added, ", "))
-			}
-			if len(may) > 0 {
-				found[c.Get("name").Text()] = strings.Join(may, ", ")
-			}
-			if list == "initContainers" && !c.Get("restartPolicy").Is("Always") {
-				continue
-			}
-			for name, value := range c.Get("resources", "requests").Fields() {
-				if q, err := resource.ParseQuantity(value.Text()); err == nil && requests[name] != nil {
-					requests[name].Add(q)
-				} else if err == nil {
-					requests[name] = &q
-				}
+	for list, c := range pod.Containers() {
+		name, context, can := c.Get("name").Text(), c.Get("securityContext"), []string(nil)
+		images[name] = c.Get("image").Text()
+		if user := context.Get("runAsUser"); user.Is("0") || !user.Exists() && root.Is("0") {
+			can = append(can, "runs as root")
+		}
+		if context.Get("privileged").Is("true") {
+			can = append(can, "is privileged")
+		}
+		if added := texts(context.Get("capabilities", "add")); len(added) > 0 {
+			can = append(can, "has "+strings.Join(added, ", "))
+		}
+		if len(can) > 0 {
+			may[name] = strings.Join(can, ", ")
+		}
+		if list == "initContainers" && !c.Get("restartPolicy").Is("Always") {
+			continue
+		}
+		for name, value := range c.Get("resources", "requests").Fields() {
+			if q, err := resource.ParseQuantity(value.Text()); err == nil && requests[name] != nil {
+				requests[name].Add(q)
+			} else if err == nil {
+				requests[name] = &q
 			}
 		}
 	}
@@ -355,7 +335,7 @@ func privileges(i *item) map[string]string {
 		sum = append(sum, name+" "+requests[name].String())
 	}
 	if len(sum) > 0 {
-		found["requests"] = strings.Join(sum, ", ")
+		may["requests"] = strings.Join(sum, ", ")
 	}
-	return found
+	return images, may
 }

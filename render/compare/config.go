@@ -56,70 +56,45 @@ func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	if len(c.changedKeys) == 0 {
 		return
 	}
-	u := usage{c: c, namespace: w.Object.Namespace, atStart: make(map[string]bool),
-		mounted: make(map[string]bool)}
-	spec := pod.Spec()
-	components, injected := sidecars.All().Sidecars(), identity.Injected(o)
-	for _, list := range [...]string{"initContainers", "containers"} {
-		for container := range spec.Get(list).Items() {
-			u.reads(u.atStart, krm.EnvironmentReferences(container))
-			u.component = injected && slices.Contains(components, container.Get("name").Text())
-			u.mounts(container, spec.Get("volumes"))
+	atStart, mounted := make(map[string]bool), make(map[string]bool)
+	component := false // the container at hand is an injected one
+	reads := func(to map[string]bool, references []krm.Reference) {
+		for _, r := range references {
+			at := key{kind: r.Kind, namespace: w.Object.Namespace, name: r.Name.Text()}
+			for k, v := range c.changedKeys[at] {
+				of := to
+				if component && sidecars.NeedsRestart(k, v.was, v.is) {
+					of = atStart
+				}
+				if len(r.Keys) == 0 ||
+					slices.ContainsFunc(r.Keys, func(n krm.Node) bool { return n.Is(k) }) {
+					of[r.Kind+" "+r.Name.Text()+": "+k] = true
+				}
+			}
 		}
 	}
-	for name := range u.atStart {
-		delete(u.mounted, name)
+	components, injected := sidecars.All().Sidecars(), identity.Injected(o)
+	for _, container := range pod.Containers() {
+		component = injected && slices.Contains(components, container.Get("name").Text())
+		reads(atStart, krm.EnvironmentReferences(container))
+		for m := range container.Get("volumeMounts").Items() {
+			to := mounted
+			if m.Get("subPath").Text() != "" || m.Get("subPathExpr").Text() != "" {
+				to = atStart
+			}
+			reads(to, krm.VolumeReferences(pod.Spec().Get("volumes").Named("name",
+				m.Get("name").Text())))
+		}
 	}
-	w.Restart, w.Reloads = slices.Sorted(maps.Keys(u.atStart)), slices.Sorted(maps.Keys(u.mounted))
+	for name := range atStart {
+		delete(mounted, name)
+	}
+	w.Restart, w.Reloads = slices.Sorted(maps.Keys(atStart)), slices.Sorted(maps.Keys(mounted))
 	switch {
 	case w.Effect == Rolls || w.Effect == Replaced:
 	case len(w.Restart) > 0:
 		w.Effect = Restart
 	case len(w.Reloads) > 0:
 		w.Effect = Reloads
-	}
-}
-
-// usage gathers how a pod uses changed keys.
-type usage struct {
-	c                *comparison
-	namespace        string
-	atStart, mounted map[string]bool
-	component        bool // the container at hand is an injected one
-}
-
-// changed adds keys of an object to a set; only is the one key that counts, ""
-// for all.
-func (u *usage) changed(to map[string]bool, kind, name, only string) {
-	for k, v := range u.c.changedKeys[key{"", kind, u.namespace, name, ""}] {
-		switch name := kind + " " + name + ": " + k; {
-		case only != "" && only != k:
-		case u.component && sidecars.NeedsRestart(k, v.was, v.is):
-			u.atStart[name] = true
-		default:
-			to[name] = true
-		}
-	}
-}
-
-// reads notes what the keys of a reference that changed are for.
-func (u *usage) reads(to map[string]bool, references []krm.Reference) {
-	for _, r := range references {
-		if len(r.Keys) == 0 {
-			u.changed(to, r.Kind, r.Name.Text(), "")
-		}
-		for _, key := range r.Keys {
-			u.changed(to, r.Kind, r.Name.Text(), key.Text())
-		}
-	}
-}
-
-func (u *usage) mounts(container, volumes krm.Node) {
-	for m := range container.Get("volumeMounts").Items() {
-		to := u.mounted
-		if m.Get("subPath").Text() != "" || m.Get("subPathExpr").Text() != "" {
-			to = u.atStart
-		}
-		u.reads(to, krm.VolumeReferences(volumes.Named("name", m.Get("name").Text())))
 	}
 }

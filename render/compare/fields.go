@@ -5,72 +5,39 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render"
 )
 
 // changedFields returns the paths of the values in which two objects differ. Items of lists are
-// identified by their names if all of them have one.
-func changedFields(a, b any) (fields []string) {
-	var walk func(path string, a, b any)
-	walk = func(path string, a, b any) {
-		if reflect.DeepEqual(a, b) {
-			return
-		}
-		am, ok1 := asMap(a)
-		bm, ok2 := asMap(b)
-		if !ok1 || !ok2 || len(am) == 0 || len(bm) == 0 {
-			fields = append(fields, path)
-			return
-		}
-		all := maps.Clone(am)
-		maps.Copy(all, bm)
-		for _, k := range slices.Sorted(maps.Keys(all)) {
-			walk(join(path, k), am[k], bm[k])
+// identified by their names, and what is in a value that only one object has is not listed.
+func changedFields(a, b *krm.Object) (fields []string) {
+	was, is := shapes(a), shapes(b)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for _, field := range slices.Sorted(maps.Keys(all)) {
+		if was[field] != is[field] && !slices.ContainsFunc(fields,
+			func(of string) bool { return text.Inside(field, of) }) {
+			fields = append(fields, field)
 		}
 	}
-	walk("", a, b)
 	return fields
 }
 
-func join(path, step string) string {
-	switch {
-	case strings.HasPrefix(step, "["):
-		return path + step
-	case strings.ContainsAny(step, "./"):
-		return path + "[" + step + "]"
-	case path == "":
-		return step
-	}
-	return path + "." + step
-}
-
-// asMap returns a mapping, or a list by the names or indices of its items.
-func asMap(v any) (map[string]any, bool) {
-	switch v := v.(type) {
-	case map[string]any:
-		return v, true
-	case []any:
-		m := make(map[string]any, len(v))
-		for i, item := range v {
-			m[itemName(item, i)] = item
+// shapes returns what the values of an object are, of collections only whether they are empty.
+func shapes(o *krm.Object) map[string]string {
+	all := make(map[string]string)
+	render.EachField(o.Root(), func(n krm.Node, field string) {
+		if !n.IsNull() {
+			all[field] = fmt.Sprint(n.IsMap(), n.IsList(), n.IsText(), n.Len() == 0, n.Text())
 		}
-		return m, len(m) == len(v)
-	}
-	return nil, false
-}
-
-func itemName(item any, index int) string {
-	if m, ok := item.(map[string]any); ok {
-		for _, field := range [...]string{"mountPath", "name"} {
-			if name, ok := m[field].(string); ok {
-				return "[" + name + "]"
-			}
-		}
-	}
-	return fmt.Sprintf("[%d]", index)
+	})
+	return all
 }
 
 // lastApplied is kubectl's copy of an object, a Secret's values included.

@@ -83,11 +83,7 @@ func target(r *identity.Rule) string {
 	return text
 }
 
-// permissions gathers what the package lets each ServiceAccount do.
-func (c *comparison) permissions() {
-	c.rules[0], c.rules[1] = c.before.permissions(), c.after.permissions()
-}
-
+// permissions returns what the package lets each ServiceAccount do.
 func (s *side) permissions() map[account][]string {
 	all := make(map[account][]string)
 	for k, i := range s.items {
@@ -155,7 +151,7 @@ func texts(list krm.Node) (all []string) {
 // allowed compares what the ServiceAccount of a workload may do. A workload that
 // comes or goes has all of it, or nothing.
 func (c *comparison) allowed(was, is *item) (found []Difference) {
-	before, after := c.may(0, was), c.may(1, is)
+	before, after := c.before.may(was), c.after.may(is)
 	for _, rule := range before {
 		if !slices.Contains(after, rule) {
 			found = append(found, Difference{Name: "may", Before: rule})
@@ -169,8 +165,8 @@ func (c *comparison) allowed(was, is *item) (found []Difference) {
 	return found
 }
 
-func (c *comparison) may(which int, i *item) []string {
-	if i == nil || len(c.rules[which]) == 0 {
+func (s *side) may(i *item) []string {
+	if i == nil || len(s.allowed) == 0 {
 		return nil
 	}
 	pod, ok := i.read().PodTemplate()
@@ -181,7 +177,7 @@ func (c *comparison) may(which int, i *item) []string {
 	if name == "" {
 		name = "default"
 	}
-	rules := slices.Clone(c.rules[which][account{i.ref.Namespace, name}])
+	rules := slices.Clone(s.allowed[account{i.ref.Namespace, name}])
 	slices.Sort(rules)
 	return slices.Compact(rules)
 }

@@ -66,18 +66,20 @@ func (w *Workload) Headline() string {
 	return text
 }
 
-// details returns a line for each identity, permission, privilege and image that differs, made of
-// what it is and how it differs.
-func (w *Workload) details(line func(kind, difference string) string) (lines []string) {
-	for _, of := range [...]struct {
-		kind        string
-		differences []Difference
-	}{{"identity", w.Identity}, {"rbac", w.Permissions}, {"pod", w.Pod}, {"image", w.Images}} {
-		for _, d := range of.differences {
-			lines = append(lines, line(of.kind, d.String()))
+// Detail is a value of a kind, "image" say, that differs.
+type Detail struct {
+	Kind string
+	Difference
+}
+
+// Details are the identities, permissions, privileges and images that differ.
+func (w *Workload) Details() (all []Detail) {
+	for i, differences := range [...][]Difference{w.Identity, w.Permissions, w.Pod, w.Images} {
+		for _, d := range differences {
+			all = append(all, Detail{[...]string{"identity", "rbac", "pod", "image"}[i], d})
 		}
 	}
-	return lines
+	return all
 }
 
 // String returns "name: before -> after".
@@ -95,10 +97,8 @@ func (r *Report) text(b *strings.Builder) {
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
 		fmt.Fprintf(b, "%s  %s\n", w.Object, w.Headline())
-		for _, line := range w.details(func(kind, difference string) string {
-			return fmt.Sprintf("    %-10s%s\n", kind, difference)
-		}) {
-			b.WriteString(line)
+		for _, d := range w.Details() {
+			fmt.Fprintf(b, "    %-10s%s\n", d.Kind, d)
 		}
 	}
 	for _, o := range r.Objects {
@@ -154,9 +154,10 @@ func (r *Report) markdown(b *strings.Builder) {
 	}
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
-		lines := w.details(func(kind, difference string) string {
-			return kind + " " + code(difference)
-		})
+		var lines []string
+		for _, d := range w.Details() {
+			lines = append(lines, d.Kind+" "+code(d.String()))
+		}
 		fmt.Fprintf(b, "| %s | %s | %s |\n", code(w.Object.String()), emphasis(w),
 			strings.Join(lines, "<br>"))
 	}

@@ -21,15 +21,11 @@ type Change struct {
 	Object, Effect, Headline string
 	// Restart are the keys that running pods have old values of until they restart.
 	Restart []string
-	// Details are values that others see, before and after.
-	Details []Detail
+	// Details are values that others see.
+	Details []compare.Detail
 	// Lines are a unified diff; "" where no line of the object differs.
 	Lines string
 }
-
-// Detail is a value of a kind, such as "image", before and after; empty where there
-// is none.
-type Detail struct{ Kind, Name, Before, After string }
 
 // ChangesOf returns the changes of a report; those that interrupt service come first.
 func ChangesOf(title string, r *compare.Report) (Changes, error) {
@@ -41,18 +37,10 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 			return c, err
 		}
 		change := Change{Object: w.Object.String(), Effect: string(w.Effect),
-			Headline: w.Headline(), Lines: lines}
+			Headline: w.Headline(), Details: w.Details(), Lines: lines}
 		if w.Effect == compare.Restart { // others restart by themselves
 			change.Restart = w.Restart
 		}
-		for kind, differences := range map[string][]compare.Difference{"identity": w.Identity,
-			"permission": w.Permissions, "pod": w.Pod, "image": w.Images} {
-			for _, d := range differences {
-				change.Details = append(change.Details, Detail{kind, d.Name, d.Before, d.After})
-			}
-		}
-		slices.SortStableFunc(change.Details,
-			func(a, b Detail) int { return strings.Compare(a.Kind, b.Kind) })
 		c.Changes = append(c.Changes, change)
 	}
 	rank := []compare.Effect{compare.Replaced, compare.Removed, compare.Restart, compare.Rolls,
@@ -137,20 +125,19 @@ func differenceOf(c Changes) *difference {
 func (s *shown) read(unified string) {
 	inside := false
 	for text := range strings.Lines(unified) {
-		text = strings.TrimRight(text, "\r\n")
-		switch {
-		case strings.HasPrefix(text, "@@"):
-			inside = true
-			s.Rows = append(s.Rows, row{"h", text})
+		class := "c"
+		switch inside = inside || strings.HasPrefix(text, "@@"); {
 		case !inside: // the names of the two sides
+			continue
+		case strings.HasPrefix(text, "@@"):
+			class = "h"
 		case strings.HasPrefix(text, "+"):
 			s.Plus++
-			s.Rows = append(s.Rows, row{"a", text})
+			class = "a"
 		case strings.HasPrefix(text, "-"):
 			s.Minus++
-			s.Rows = append(s.Rows, row{"r", text})
-		default:
-			s.Rows = append(s.Rows, row{"c", text})
+			class = "r"
 		}
+		s.Rows = append(s.Rows, row{class, strings.TrimRight(text, "\r\n")})
 	}
 }
