@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	"github.com/tektoncd/pipeline/pkg/substitution"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -219,11 +219,9 @@ func stepNeeds(s step, add func(Need)) {
 
 // filled is a text with the parameters whose value is known beforehand.
 func filled(text string, known map[string]tektonv1.ParamValue) string {
-	texts := map[string]string{}
+	values := tekton.NewValues(nil, nil)
 	for name, v := range known {
-		if v.Type == tektonv1.ParamTypeString {
-			texts["params."+name] = v.StringVal
-		}
+		values.Set("params", name, v)
 	}
-	return substitution.ApplyReplacements(text, texts)
+	return values.Put(*tektonv1.NewStructuredValues(text)).StringVal
 }

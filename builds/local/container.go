@@ -2,10 +2,12 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 	"path/filepath"
@@ -24,7 +26,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/local/relay"
 )
@@ -38,10 +42,8 @@ const (
 
 // image that steps run in.
 type image struct {
-	once   sync.Once
 	ref    gateway.Reference
 	config ocispec.ImageConfig
-	err    error
 }
 
 // imageOf a reference, which is fetched once for a run.
@@ -50,35 +52,39 @@ func (r *runner) imageOf(name string) (*image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the image %q: %w", name, err)
 	}
-	full := reference.TagNameOnly(named).String()
+	named = reference.TagNameOnly(named)
 	r.mu.Lock()
-	if r.images[full] == nil {
-		r.images[full] = &image{}
+	if r.images[named.String()] == nil {
+		r.images[named.String()] = sync.OnceValues(func() (*image, error) {
+			found, err := r.fetch(named)
+			if err != nil {
+				err = fmt.Errorf("fetching the image %s: %w", named, err)
+			}
+			return found, err
+		})
 	}
-	found := r.images[full]
+	fetched := r.images[named.String()]
 	r.mu.Unlock()
-	found.once.Do(func() {
-		pinned, digest, config, err := r.gateway.ResolveImageConfig(r.ctx, full,
-			sourceresolver.Opt{LogName: "image " + full,
-				ImageOpt: &sourceresolver.ResolveImageOpt{
-					ResolveMode: llb.ResolveModeDefault.String()}})
-		if err != nil {
-			found.err = fmt.Errorf("fetching the image %s: %w", full, err)
-			return
-		}
-		if _, canonical := named.(reference.Canonical); !canonical {
-			pinned = full + "@" + digest.String()
-		}
-		var file ocispec.Image
-		if found.err = json.Unmarshal(config, &file); found.err != nil {
-			return
-		}
-		found.config = file.Config
-		if found.ref, err = r.solve(r.ctx, llb.Image(pinned)); err != nil {
-			found.err = fmt.Errorf("fetching the image %s: %w", full, err)
-		}
-	})
-	return found, found.err
+	return fetched()
+}
+
+func (r *runner) fetch(named reference.Named) (*image, error) {
+	pinned, digest, config, err := r.gateway.ResolveImageConfig(r.ctx, named.String(),
+		sourceresolver.Opt{LogName: "image " + named.String(),
+			ImageOpt: &sourceresolver.ResolveImageOpt{
+				ResolveMode: llb.ResolveModeDefault.String()}})
+	if err != nil {
+		return nil, err
+	}
+	if _, canonical := named.(reference.Canonical); !canonical {
+		pinned = named.String() + "@" + digest.String()
+	}
+	var file ocispec.Image
+	if err := json.Unmarshal(config, &file); err != nil {
+		return nil, err
+	}
+	ref, err := r.solve(r.ctx, llb.Image(pinned))
+	return &image{ref, file.Config}, err
 }
 
 // step runs one in a container. It ends with the container, whatever the step left running.
@@ -103,7 +109,7 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	if err != nil {
 		return fail(err.Error())
 	}
-	env, secretEnv := environment(image.config.Env, s.Env)
+	env, known, secretEnv := environment(image.config.Env, s.Env)
 	for _, e := range secretEnv { // without which BuildKit would end all processes of the run
 		if _, err := r.GetSecret(ctx, e.ID); err != nil && !e.Optional {
 			return fail(
@@ -111,18 +117,15 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 					"have that key", e.ID, e.Name))
 		}
 	}
-	arguments, mounts := r.command(t, index, s, image.config, env),
-		[]gateway.Mount{{Dest: "/", Ref: image.ref, MountType: pb.MountType_BIND,
-			Readonly: s.SecurityContext != nil && s.SecurityContext.ReadOnlyRootFilesystem != nil &&
-				*s.SecurityContext.ReadOnlyRootFilesystem}}
+	arguments := command(t, index, s, image.config, known)
 	if len(arguments) == 0 {
 		return fail("has no command, and neither has its image " + s.Image)
 	}
-	more, err := r.mounts(t, own, index, s, uid, gid)
+	mounts, err := r.mounts(t, own, index, s, uid, gid)
 	if err != nil {
 		return fail(err.Error())
 	}
-	mounts = append(mounts, more...)
+	mounts[0].Ref = image.ref
 	network := r.network
 	if t.TaskSpec.Metadata.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" ||
 		r.run.Annotations["experimental.tekton.dev/execution-mode"] == "hermetic" {
@@ -134,14 +137,11 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		return fail("did not start: " + err.Error())
 	}
 	defer box.Release(context.WithoutCancel(ctx))
-	dir := image.config.WorkingDir
-	if s.WorkingDir != "" {
-		if dir = s.WorkingDir; !path.IsAbs(dir) {
-			dir = path.Join(workspaceDir, dir)
-		}
-	}
-	if dir == "" {
-		dir = "/"
+	dir := cmp.Or(image.config.WorkingDir, "/")
+	if path.IsAbs(s.WorkingDir) {
+		dir = s.WorkingDir
+	} else if s.WorkingDir != "" {
+		dir = path.Join(workspaceDir, s.WorkingDir)
 	}
 	output := &lines{pass: func(line string) {
 		r.report(Event{Task: t.Name, Step: s.Name, Line: line})
@@ -186,19 +186,9 @@ func wait(ctx context.Context, process gateway.ContainerProcess) error {
 // its own, $CNB_GROUP_ID.
 func userOf(pod *corev1.PodSecurityContext, s *tektonv1.Step,
 	image ocispec.ImageConfig) (user string, uid, gid int, err error) {
-	first := func(values ...*int64) int {
-		for _, v := range values {
-			if v != nil {
-				return int(*v)
-			}
-		}
-		return -1
-	}
-	own := s.SecurityContext
-	if own == nil {
-		own = &corev1.SecurityContext{}
-	}
-	uid, gid = first(own.RunAsUser, pod.RunAsUser), first(own.RunAsGroup, pod.RunAsGroup)
+	own := securityOf(s)
+	uid = int(ptr.Deref(cmp.Or(own.RunAsUser, pod.RunAsUser), -1))
+	gid = int(ptr.Deref(cmp.Or(own.RunAsGroup, pod.RunAsGroup), -1))
 	user = image.User
 	if name, group, _ := strings.Cut(user, ":"); uid < 0 {
 		if n, err := strconv.Atoi(name); err == nil {
@@ -218,31 +208,28 @@ func userOf(pod *corev1.PodSecurityContext, s *tektonv1.Step,
 		}
 	}
 	if gid < 0 && uid > 0 {
-		gid = first(pod.FSGroup)
+		gid = int(ptr.Deref(pod.FSGroup, -1))
 	}
 	if uid >= 0 {
 		user = fmt.Sprintf("%d:%d", uid, max(gid, 0))
 	}
-	nonRoot := pod.RunAsNonRoot != nil && *pod.RunAsNonRoot
-	if own.RunAsNonRoot != nil {
-		nonRoot = *own.RunAsNonRoot
-	}
-	if nonRoot && uid == 0 {
+	if uid == 0 && ptr.Deref(cmp.Or(own.RunAsNonRoot, pod.RunAsNonRoot), false) {
 		return "", 0, 0, errors.New("has runAsNonRoot, and would run as root: set runAsUser")
 	}
 	return user, uid, max(gid, 0), nil
 }
 
-// environment of a step over that of its image.
-func environment(ofImage []string, own []corev1.EnvVar) (env []string, secret []*pb.SecretEnv) {
-	env = slices.Clone(ofImage)
-	known := map[string]string{}
+// environment of a step over that of its image, and the variables that the step's own words can
+// refer to.
+func environment(ofImage []string, own []corev1.EnvVar) (env []string, known map[string]string,
+	secret []*pb.SecretEnv) {
+	env, known = slices.Clone(ofImage), map[string]string{}
 	for _, e := range own {
 		if from := e.ValueFrom; from != nil && from.SecretKeyRef != nil {
 			secret = append(secret,
 				&pb.SecretEnv{Name: e.Name,
 					ID:       secretID(from.SecretKeyRef.Name, from.SecretKeyRef.Key),
-					Optional: from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional})
+					Optional: ptr.Deref(from.SecretKeyRef.Optional, false)})
 			continue
 		}
 		known[e.Name] = expand(e.Value, known)
@@ -251,7 +238,7 @@ func environment(ofImage []string, own []corev1.EnvVar) (env []string, secret []
 		})
 		env = append(env, e.Name+"="+known[e.Name])
 	}
-	return env, secret
+	return env, known, secret
 }
 
 var variable = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)
@@ -270,16 +257,8 @@ func expand(text string, known map[string]string) string {
 	})
 }
 
-func (r *runner) command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig,
-	env []string) []string {
-	known := map[string]string{}
-	for _, e := range s.Env {
-		for _, text := range env {
-			if value, ok := strings.CutPrefix(text, e.Name+"="); ok {
-				known[e.Name] = value
-			}
-		}
-	}
+func command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig,
+	known map[string]string) []string {
 	command, arguments := slices.Clone(s.Command), slices.Clone(s.Args)
 	for _, list := range [][]string{command, arguments} {
 		for i := range list {
@@ -308,17 +287,20 @@ func scriptPath(t *task, index int) string {
 	return fmt.Sprintf("%s/%s-%d", scriptsDir, t.Name, index)
 }
 
-// mounts of a step: its volumes and workspaces, and what each container of Tekton has.
+// mounts of a step: the root of its image, its volumes and workspaces, and what each container of
+// Tekton has.
 func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
 	uid, gid int) ([]gateway.Mount, error) {
-	mounts := []gateway.Mount{r.folder(resultsDir, own, resultsDir),
+	mounts := []gateway.Mount{{Dest: "/", MountType: pb.MountType_BIND,
+		Readonly: ptr.Deref(securityOf(s).ReadOnlyRootFilesystem, false)},
+		r.folder(resultsDir, own, resultsDir),
 		r.folder(homeDir, own, homeDir), r.folder(workspaceDir, own, workspaceDir)}
 	secret := func(at, name string, items []corev1.KeyToPath) {
 		mounts = append(mounts, r.secret(at, name, items, uid, gid)...)
 	}
 	for _, w := range t.TaskSpec.Workspaces {
 		at := workspacePath(w)
-		used := !t.isolates(w.Name)
+		used := !tekton.Isolates(&t.TaskSpec.TaskSpec, w.Name)
 		for _, usage := range s.Workspaces {
 			if usage.Name == w.Name {
 				used = true
@@ -349,7 +331,7 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
 			return nil, fmt.Errorf("mounts %s in a way that requires a cluster", m.Name)
 		case v.Secret != nil:
 			secret(m.MountPath, v.Secret.SecretName, v.Secret.Items)
-		case t.ofDaemon(m.Name):
+		case m.Name == t.socket:
 			mounts = append(mounts, gateway.Mount{Dest: path.Join(m.MountPath, "buildkitd.sock"),
 				MountType: pb.MountType_SSH,
 				SSHOpt: &pb.SSHOpt{ID: daemonSidecar, Uid: uint32(max(uid, 0)), Gid: uint32(gid),
@@ -368,18 +350,6 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
 	return mounts, nil
 }
 
-// isolates reports whether a workspace is only for the steps that name it.
-func (t *task) isolates(workspace string) bool {
-	lists := func(all []tektonv1.WorkspaceUsage) bool {
-		return slices.ContainsFunc(all,
-			func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
-	}
-	return slices.ContainsFunc(t.TaskSpec.Steps,
-		func(s tektonv1.Step) bool { return lists(s.Workspaces) }) ||
-		slices.ContainsFunc(t.TaskSpec.Sidecars,
-			func(s tektonv1.Sidecar) bool { return lists(s.Workspaces) })
-}
-
 func (t *task) volume(name string) *corev1.Volume {
 	for i := range t.TaskSpec.Volumes {
 		if t.TaskSpec.Volumes[i].Name == name {
@@ -389,26 +359,13 @@ func (t *task) volume(name string) *corev1.Volume {
 	return nil
 }
 
-// ofDaemon reports whether a volume is where the sidecar buildkitd has its socket.
-func (t *task) ofDaemon(volume string) bool {
-	return slices.ContainsFunc(t.TaskSpec.Sidecars, func(s tektonv1.Sidecar) bool {
-		return s.Name == daemonSidecar &&
-			slices.ContainsFunc(s.VolumeMounts, func(m corev1.VolumeMount) bool {
-				return m.Name == volume && m.MountPath == socketDir
-			})
-	})
-}
-
 func (t *task) mountsDaemon(s *tektonv1.Step) bool {
 	return slices.ContainsFunc(s.VolumeMounts,
-		func(m corev1.VolumeMount) bool { return t.ofDaemon(m.Name) })
+		func(m corev1.VolumeMount) bool { return m.Name == t.socket })
 }
 
-func (p *plan) usesDaemon() bool {
-	return slices.ContainsFunc(p.tasks, func(t *task) bool {
-		return slices.ContainsFunc(t.TaskSpec.Sidecars,
-			func(s tektonv1.Sidecar) bool { return s.Name == daemonSidecar })
-	})
+func securityOf(s *tektonv1.Step) *corev1.SecurityContext {
+	return cmp.Or(s.SecurityContext, &corev1.SecurityContext{})
 }
 
 func secretID(name, key string) string { return "secret/" + name + "/" + key }
@@ -416,12 +373,9 @@ func secretID(name, key string) string { return "secret/" + name + "/" + key }
 // secret mounts the keys of a Secret as files that only the step's user reads.
 func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int) []gateway.Mount {
 	if len(items) == 0 {
-		for key := range r.Secrets[name] {
+		for _, key := range slices.Sorted(maps.Keys(r.Secrets[name])) {
 			items = append(items, corev1.KeyToPath{Key: key, Path: key})
 		}
-		slices.SortFunc(items, func(a, b corev1.KeyToPath) int {
-			return strings.Compare(a.Key, b.Key)
-		})
 	}
 	mode := uint32(0o400)
 	if uid < 0 {
@@ -437,14 +391,6 @@ func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int)
 		}
 	}
 	return mounts
-}
-
-// scriptText is a script as Tekton runs it.
-func scriptText(script string) string {
-	if strings.HasPrefix(script, "#!") {
-		return script
-	}
-	return "#!/bin/sh\nset -e\n" + script
 }
 
 // serve opens a socket that passes the steps' connections to the daemon, each on a connection of
@@ -479,9 +425,9 @@ func (r *runner) forward(ctx context.Context) (end func()) {
 	if err != nil {
 		return end
 	}
-	ready := make(chan struct{})
-	var once sync.Once
-	output := &lines{pass: func(string) { once.Do(func() { close(ready) }) }}
+	ready, isReady := context.WithCancel(ctx)
+	defer isReady()
+	output := &lines{pass: func(string) { isReady() }}
 	process, err := box.Start(ctx,
 		gateway.StartRequest{Args: []string{"/ko-app/armature-controller", "forward",
 			r.Servers.address, forwardSocket}, Cwd: "/", User: "0:0",
@@ -489,12 +435,9 @@ func (r *runner) forward(ctx context.Context) (end func()) {
 	if err == nil {
 		go func() {
 			_ = process.Wait()
-			once.Do(func() { close(ready) })
+			isReady()
 		}()
-		select {
-		case <-ready:
-		case <-ctx.Done():
-		}
+		<-ready.Done()
 	}
 	return func() { _ = box.Release(context.WithoutCancel(ctx)) }
 }
@@ -506,7 +449,13 @@ type lines struct {
 	mu      sync.Mutex
 	streams []*stream
 	total   int
-	count   int
+	last    []lastLine
+}
+
+// lastLine of a stream.
+type lastLine struct {
+	of   *stream
+	text string
 }
 
 func (l *lines) stream() *stream {
@@ -516,20 +465,16 @@ func (l *lines) stream() *stream {
 }
 
 // end adds what has no end of line, and returns the last lines of each stream.
-func (l *lines) end() []string {
+func (l *lines) end() (texts []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var last []numbered
 	for _, s := range l.streams {
 		if len(s.part) > 0 {
 			s.add(string(s.part))
 			s.part = nil
 		}
-		last = append(last, s.last...)
 	}
-	slices.SortFunc(last, func(a, b numbered) int { return a.number - b.number })
-	var texts []string
-	for _, line := range last {
+	for _, line := range l.last {
 		texts = append(texts, line.text)
 	}
 	return texts
@@ -539,22 +484,18 @@ func (l *lines) end() []string {
 // each has last lines of its own.
 type stream struct {
 	*lines
-	part []byte
-	last []numbered
-}
-
-type numbered struct {
-	number int
-	text   string
+	part  []byte
+	count int
 }
 
 // add a line, and pass it on as long as there is room.
 func (s *stream) add(line string) {
 	before := s.total
 	s.total += len(line) + 1
-	s.count++
-	if s.last = append(s.last, numbered{s.count, line}); len(s.last) > lastLines {
-		s.last = s.last[1:]
+	s.last = append(s.last, lastLine{s, line})
+	if s.count++; s.count > lastLines {
+		first := slices.IndexFunc(s.last, func(l lastLine) bool { return l.of == s })
+		s.last = slices.Delete(s.last, first, first+1)
 	}
 	if s.total <= maxOutput {
 		s.pass(line)
@@ -566,14 +507,13 @@ func (s *stream) add(line string) {
 func (s *stream) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for rest := data; len(rest) > 0; {
-		line, after, ended := bytes.Cut(rest, []byte("\n"))
+	for part := range bytes.Lines(data) {
+		line, ended := bytes.CutSuffix(part, []byte("\n"))
 		s.part = append(s.part, line[:min(len(line), maxLine-len(s.part))]...)
 		if ended {
 			s.add(string(bytes.TrimSuffix(s.part, []byte("\r"))))
 			s.part = s.part[:0]
 		}
-		rest = after
 	}
 	return len(data), nil
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -49,14 +48,6 @@ func (d *Daemon) free() int64 {
 	return free(d.state)
 }
 
-// ErrNoDaemon says that there is no BuildKit, and what is missing for one.
-var ErrNoDaemon = errors.New("no BuildKit was found")
-
-// missingProgram is the name of one that a BuildKit of our own would need.
-type missingProgram string
-
-func (p missingProgram) Error() string { return string(p) + " is not installed" }
-
 // answers is how long a daemon may take for its first answer.
 const answers = 20 * time.Second
 
@@ -89,13 +80,12 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 	d, err := start(ctx, state)
 	if err == nil {
 		return d, nil
-	} else if !errors.As(err, new(missingProgram)) {
+	} else if !errors.Is(err, exec.ErrNotFound) {
 		return nil, err
 	}
 	missing = append(missing, err.Error(), "BUILDKIT_HOST is not set")
-	return nil, fmt.Errorf(
-		"%w: %s\n  hint: install Docker, or buildkitd, runc and rootlesskit, or set BUILDKIT_HOST",
-		ErrNoDaemon, strings.Join(missing, "; "))
+	return nil, fmt.Errorf("no BuildKit was found: %s\n  hint: install Docker, or buildkitd, runc "+
+		"and rootlesskit, or set BUILDKIT_HOST", strings.Join(missing, "; "))
 }
 
 // Close ends the connection, and the daemon where Connect started it.
@@ -162,7 +152,7 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
 		if err != nil {
-			return nil, missingProgram(name)
+			return nil, fmt.Errorf("%s is not installed: %w", name, exec.ErrNotFound)
 		}
 		found = append(found, path)
 	}
@@ -188,38 +178,26 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 		return nil, multi.Errors(err, os.RemoveAll(run))
 	}
 	defer log.Close()
-	cmd := exec.Command(arguments[0], arguments[1:]...)
+	lives, end := context.WithCancel(context.WithoutCancel(ctx))
+	cmd := exec.CommandContext(lives, arguments[0], arguments[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+run) // /run is root's
 	cmd.SysProcAttr = endsWithUs()
-	ended := make(chan error, 1)
-	began := make(chan error, 1)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	ended := make(chan struct{})
+	var why error
 	go func() {
 		// The kernel ends the daemon with the thread that started it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		began <- err
-		if err == nil {
-			ended <- cmd.Wait()
-		}
+		why = cmd.Run()
+		close(ended)
 	}()
-	if err := <-began; err != nil {
-		return nil, multi.Errors(err, os.RemoveAll(run))
-	}
-	var once sync.Once
-	stop := func() (err error) {
-		once.Do(func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM)
-			select {
-			case <-ended:
-			case <-time.After(10 * time.Second):
-				_ = cmd.Process.Kill()
-				<-ended
-			}
-			err = os.RemoveAll(run)
-		})
-		return err
+	stop := func() error {
+		end()
+		<-ended
+		return os.RemoveAll(run)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
@@ -230,11 +208,10 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 			return d, nil
 		}
 		select {
-		case err := <-ended:
-			ended <- err
+		case <-ended:
 			_ = stop()
-			return nil, fmt.Errorf("buildkitd ended: %s\n  hint: see %s; if another build runs, "+
-				"wait for its end or set BUILDKIT_HOST", problem(log.Name()), log.Name())
+			return nil, fmt.Errorf("buildkitd ended: %s (%v)\n  hint: see %s; if another build "+
+				"runs, wait for its end or set BUILDKIT_HOST", problem(log.Name()), why, log.Name())
 		case <-ctx.Done():
 			return nil, multi.Errors(fmt.Errorf("buildkitd does not answer: %s\n  hint: see %s",
 				problem(log.Name()), log.Name()), stop())

@@ -28,6 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/moby/buildkit/client"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
@@ -88,6 +89,14 @@ func newLab(t *testing.T) *lab {
 		push(t, theLab.image, programs.Peer(t, "busybox"))
 	}
 	return theLab.lab
+}
+
+// folders of runs in BuildKit whose names begin so.
+func (d *Daemon) folders(ctx context.Context, prefix string) ([]*client.UsageInfo, error) {
+	all, err := d.client.DiskUsage(ctx)
+	return slices.DeleteFunc(all, func(one *client.UsageInfo) bool {
+		return !strings.HasPrefix(one.Description, "cached mount "+prefix)
+	}), err
 }
 
 func must(t testing.TB, err error) {

@@ -29,8 +29,11 @@ import (
 	"github.com/moby/buildkit/util/entitlements"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"github.com/tonistiigi/fsutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/functions/multi"
 )
 
@@ -120,16 +123,16 @@ type runner struct {
 // shared is what tasks that run at the same time change, under mu.
 type shared struct {
 	mu     sync.Mutex
-	images map[string]*image
-	// scripts of steps whose shell cannot take them as an argument, by ID.
-	scripts map[string][]byte
+	images map[string]func() (*image, error)
+	// given are what steps are given by ID: keys of Secrets, and scripts that their shell cannot take
+	// as an argument.
+	given map[string][]byte
 	// kept are the folders that there are.
 	kept   []*keeper
-	values values
+	values tekton.Values
 	state  map[string]State
 	failed *StepError
-	// reported are the results of tasks that succeeded.
-	reported map[string]map[string]tektonv1.ParamValue
+	result Result
 }
 
 // SecretNames are those that the steps of a build read. The error lists what of it cannot run
@@ -165,12 +168,15 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 		defer stop()
 	}
 	r := &runner{plan: p, Options: opt, daemon: d, id: newID(),
-		shared: shared{images: map[string]*image{}, scripts: map[string][]byte{},
+		shared: shared{images: map[string]func() (*image, error){}, given: map[string][]byte{},
 			values: p.params(), state: map[string]State{},
-			reported: map[string]map[string]tektonv1.ParamValue{}}}
-	if r.MaxBytes == 0 {
-		r.MaxBytes = MaxBytes
+			result: Result{map[string]string{}, map[string]map[string]string{}}}}
+	for name, secret := range opt.Secrets {
+		for key, value := range secret {
+			r.given[secretID(name, key)] = value
+		}
 	}
+	r.MaxBytes = cmp.Or(r.MaxBytes, MaxBytes)
 	if r.Report == nil {
 		r.Report = func(Event) {}
 	}
@@ -186,7 +192,7 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 		sockets = append(sockets,
 			sshprovider.AgentConfig{ID: serversID, Paths: []string{opt.Servers.socket}, Raw: true})
 	}
-	if p.usesDaemon() {
+	if p.daemon {
 		socket, end, err := d.serve(ctx, opt.Scratch)
 		if err != nil {
 			return nil, err
@@ -231,7 +237,14 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 	if err != nil {
 		return nil, err
 	}
-	return r.results(), nil
+	for _, declared := range r.spec.Results {
+		// results that refer to tasks that did not run are left out
+		value := r.values.Put(declared.Value)
+		if !tekton.Variable().MatchString(text(value)) {
+			r.result.Pipeline[declared.Name] = tekton.Text(value)
+		}
+	}
+	return &r.result, nil
 }
 
 // GetSecret is the value of a key of a Secret, or the text of a script, which only steps with
@@ -239,24 +252,21 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 func (r *runner) GetSecret(_ context.Context, id string) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if text, ok := r.scripts[id]; ok {
-		return text, nil
-	}
-	parts := strings.SplitN(id, "/", 3)
-	if len(parts) == 3 && parts[0] == "secret" {
-		if value, ok := r.Secrets[parts[1]][parts[2]]; ok {
-			return value, nil
-		}
+	if value, ok := r.given[id]; ok {
+		return value, nil
 	}
 	return nil, secrets.ErrNotFound
 }
 
-// script stores a script and returns the ID to request it by.
+// script stores a script as Tekton runs it, and returns the ID to request it by.
 func (r *runner) script(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	id := fmt.Sprintf("script/%d", len(r.scripts))
-	r.scripts[id] = []byte(scriptText(text))
+	id := fmt.Sprintf("script/%d", len(r.given))
+	if !strings.HasPrefix(text, "#!") {
+		text = "#!/bin/sh\nset -e\n" + text
+	}
+	r.given[id] = []byte(text)
 	return id
 }
 
@@ -308,77 +318,63 @@ func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error 
 
 // stage runs the tasks of the pipeline, or what it has to do finally.
 func (r *runner) stage(ctx context.Context, finally bool) {
-	var waiting []*task
+	ended := map[string]chan struct{}{}
 	for _, t := range r.tasks {
-		if t.finally == finally {
-			waiting = append(waiting, t)
-		}
+		ended[t.Name] = make(chan struct{})
 	}
-	ended := make(chan *task)
-	running := 0
-	for len(waiting)+running > 0 {
-		var later []*task
-		for _, t := range waiting {
-			switch because, ready := r.ready(t); {
-			case ctx.Err() != nil:
-				r.end(t, Skipped, "the run ended", 0)
-			case !ready:
-				later = append(later, t)
-			case because != "":
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, t := range r.tasks {
+		if t.finally != finally {
+			continue
+		}
+		running.Go(func() {
+			defer close(ended[t.Name])
+			for _, name := range t.after {
+				select {
+				case <-ended[name]:
+				case <-ctx.Done():
+				}
+			}
+			if because := r.skips(ctx, t); because != "" {
 				r.end(t, Skipped, because, 0)
-			default:
-				running++
-				go func() {
-					r.task(ctx, t)
-					ended <- t
-				}()
+			} else {
+				r.task(ctx, t)
 			}
-		}
-		if len(later) == len(waiting) || len(later) == 0 {
-			if running > 0 {
-				<-ended
-				running--
-			} else if len(later) > 0 { // compose leaves no circle
-				return
-			}
-		}
-		waiting = later
+		})
 	}
 }
 
-// ready says whether a task can start or be skipped, and why it is skipped.
-func (r *runner) ready(t *task) (because string, ready bool) {
+// skips says why a task whose turn it is is skipped, if it is.
+func (r *runner) skips(ctx context.Context, t *task) (because string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range t.after {
-		if r.state[name] == "" || r.state[name] == Running {
-			return "", false
-		}
+	if ctx.Err() != nil {
+		return "the run ended"
 	}
 	if r.failed != nil && !t.finally {
-		return r.failed.Task + " failed", true
+		return r.failed.Task + " failed"
 	}
-	v := r.values.clone()
+	v := r.values.With(nil, nil)
 	for _, other := range r.tasks {
-		state := string(r.state[other.Name])
-		if state == string(Skipped) {
+		state := r.state[other.Name]
+		if state == Skipped {
 			state = "None"
 		}
-		v.texts["tasks."+other.Name+".status"] = state
+		v.Texts["tasks."+other.Name+".status"] = string(state)
 	}
-	when := t.When.ReplaceVariables(v.texts, v.lists)
-	if missing := unknown.FindString(text(when)); missing != "" {
-		return "the result " + missing + " is not there", true
+	when := t.When.ReplaceVariables(v.Texts, v.Lists)
+	missing := tekton.Variable().FindString(text(when))
+	if missing == "" && !when.AllowsExecution(nil) {
+		return "its condition does not hold"
 	}
-	if !when.AllowsExecution(nil) {
-		return "its condition does not hold", true
+	for _, param := range v.PutAll(t.Params) {
+		missing = cmp.Or(missing, tekton.Variable().FindString(text(param.Value)))
 	}
-	for _, param := range t.Params {
-		if missing := unknown.FindString(text(v.put(param.Value))); missing != "" {
-			return "the result " + missing + " is not there", true
-		}
+	if missing != "" {
+		return "the result " + missing + " is not there"
 	}
-	return "", true
+	return ""
 }
 
 func text(v any) string {
@@ -403,12 +399,8 @@ func (r *runner) report(e Event) {
 func (r *runner) task(ctx context.Context, t *task) {
 	r.mu.Lock()
 	r.state[t.Name] = Running
-	v := r.values.clone()
+	given := r.values.PutAll(t.Params)
 	r.mu.Unlock()
-	given := slices.Clone(t.Params)
-	for i := range given {
-		given[i].Value = v.put(given[i].Value)
-	}
 	began := time.Now()
 	r.report(Event{Task: t.Name, State: Running})
 	var failed *StepError
@@ -416,9 +408,10 @@ func (r *runner) task(ctx context.Context, t *task) {
 		results, err := r.attempt(ctx, t, given, attempt)
 		if err == nil {
 			r.mu.Lock()
-			r.reported[t.Name] = results
+			r.result.Tasks[t.Name] = map[string]string{}
 			for name, value := range results {
-				r.values.set("tasks."+t.Name+".results", name, value)
+				r.values.Set("tasks."+t.Name+".results", name, value)
+				r.result.Tasks[t.Name][name] = tekton.Text(value)
 			}
 			r.mu.Unlock()
 			r.end(t, Succeeded, "", time.Since(began))
@@ -442,10 +435,7 @@ func (r *runner) task(ctx context.Context, t *task) {
 // attempt runs the steps of a task one after the other, in folders of their own.
 func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params,
 	attempt int) (map[string]tektonv1.ParamValue, error) {
-	limit := time.Hour // Tekton's
-	if t.Timeout != nil && t.Timeout.Duration > 0 {
-		limit = t.Timeout.Duration
-	}
+	limit := cmp.Or(ptr.Deref(t.Timeout, metav1.Duration{}).Duration, time.Hour) // Tekton's
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("did not end within %s, the timeout of its task", limit))
 	defer cancel()
@@ -528,14 +518,14 @@ func (r *runner) read(ctx context.Context, t *task,
 			return nil, &StepError{Task: t.Name,
 				Because: fmt.Sprintf("has a result %s of more than %d bytes", declared.Name, maxResults)}
 		}
-		value := tektonv1.ParamValue{Type: tektonv1.ParamTypeString, StringVal: string(data)}
+		value := tektonv1.ParamValue{Type: tektonv1.ParamType(declared.Type)}
 		switch declared.Type {
 		case tektonv1.ResultsTypeArray:
-			value = tektonv1.ParamValue{Type: tektonv1.ParamTypeArray}
 			err = json.Unmarshal(data, &value.ArrayVal)
 		case tektonv1.ResultsTypeObject:
-			value = tektonv1.ParamValue{Type: tektonv1.ParamTypeObject}
 			err = json.Unmarshal(data, &value.ObjectVal)
+		default:
+			value = *tektonv1.NewStructuredValues(string(data))
 		}
 		if err != nil {
 			return nil, &StepError{Task: t.Name,
@@ -547,31 +537,6 @@ func (r *runner) read(ctx context.Context, t *task,
 	return results, nil
 }
 
-// results of the run; those of the pipeline that refer to tasks that did not run are left out.
-func (r *runner) results() *Result {
-	out := &Result{map[string]string{}, map[string]map[string]string{}}
-	for _, declared := range r.spec.Results {
-		if value := r.values.put(declared.Value); !unknown.MatchString(text(value)) {
-			out.Pipeline[declared.Name] = plain(value)
-		}
-	}
-	for name, results := range r.reported {
-		out.Tasks[name] = map[string]string{}
-		for result, value := range results {
-			out.Tasks[name][result] = plain(value)
-		}
-	}
-	return out
-}
-
-func plain(value tektonv1.ParamValue) string {
-	if value.Type == tektonv1.ParamTypeString {
-		return value.StringVal
-	}
-	data, _ := json.Marshal(value)
-	return string(data)
-}
-
 // folder begins the name of each folder of a run in BuildKit.
 const folder = "/armature/"
 
@@ -580,11 +545,7 @@ const openDir = "/open"
 
 // keep holds folders in BuildKit, empty at first, until it is released.
 func (r *runner) keep(ctx context.Context, owner string, names []string) (*keeper, error) {
-	root, err := r.solve(ctx, llb.Scratch().File(llb.Mkdir(openDir, 0o777)))
-	if err != nil {
-		return nil, err
-	}
-	mounts := []gateway.Mount{{Dest: "/", Ref: root, MountType: pb.MountType_BIND}}
+	mounts := []gateway.Mount{{Dest: "/", Ref: r.open, MountType: pb.MountType_BIND}}
 	for _, name := range names {
 		mounts = append(mounts, r.folder(path.Join(folder, r.id, owner, name), owner, name))
 	}
@@ -690,69 +651,57 @@ func size(ctx context.Context, k *keeper, mount int, dir string, most int64) (by
 	return bytes
 }
 
-// folders of runs in BuildKit whose names begin so.
-func (d *Daemon) folders(ctx context.Context, prefix string) ([]*client.UsageInfo, error) {
-	all, err := d.client.DiskUsage(ctx,
-		client.WithFilter([]string{"type==" + string(client.UsageRecordTypeCacheMount)}))
-	return slices.DeleteFunc(all, func(one *client.UsageInfo) bool {
-		return !strings.HasPrefix(one.Description, "cached mount "+prefix)
-	}), err
-}
-
 // Prune removes what killed runs left in BuildKit, and returns how many bytes that were.
 // Folders of a run that goes on are in use, and stay.
 func (d *Daemon) Prune(ctx context.Context) (int64, error) {
 	if err := removeScratch(); err != nil {
 		return 0, err
 	}
-	left, err := d.folders(ctx, folder)
-	if err != nil {
-		return 0, err
-	}
-	var bytes int64
-	for _, one := range left {
-		if !one.InUse {
-			bytes += max(one.Size, 0)
-		}
-	}
-	return bytes, d.prune(ctx, folder)
+	bytes, _, err := d.prune(ctx, folder)
+	return bytes, err
 }
 
 // clear removes the folders of a run that has ended. A container that was given up while it
 // started uses them for a moment more.
 func (d *Daemon) clear(ctx context.Context, prefix string) error {
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		if err := d.prune(ctx, prefix); err != nil {
-			return err
-		}
-		left, err := d.folders(ctx, prefix)
-		if err != nil || len(left) == 0 {
+		_, used, err := d.prune(ctx, prefix)
+		if err != nil || used == 0 {
 			return err
 		}
 		if time.Since(began) > answers {
 			return fmt.Errorf("%d folders of the run stay in BuildKit, because containers use "+
-				"them\n  hint: armature build prune --local", len(left))
+				"them\n  hint: armature build prune --local", used)
 		}
 	}
 }
 
-// prune removes the folders with a prefix that no container uses.
-func (d *Daemon) prune(ctx context.Context, prefix string) error {
+// prune removes the folders of runs whose names begin with a prefix, and returns their bytes and
+// how many stay because a container uses them.
+func (d *Daemon) prune(ctx context.Context, prefix string) (bytes int64, used int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
-	left, err := d.folders(ctx, prefix)
-	if err != nil || len(left) == 0 {
-		return err
+	all, err := d.client.DiskUsage(ctx,
+		client.WithFilter([]string{"type==" + string(client.UsageRecordTypeCacheMount)}))
+	var free []string
+	for _, one := range all {
+		switch {
+		case !strings.HasPrefix(one.Description, "cached mount "+prefix):
+		case one.InUse:
+			used++
+		default:
+			bytes += max(one.Size, 0)
+			free = append(free, "id=="+one.ID)
+		}
 	}
-	var filter []string
-	for _, one := range left {
-		filter = append(filter, "id=="+one.ID)
+	if err != nil || len(free) == 0 {
+		return bytes, used, err
 	}
 	pruned := make(chan client.UsageInfo)
+	defer close(pruned)
 	go func() {
 		for range pruned {
 		}
 	}()
-	defer close(pruned)
-	return d.client.Prune(ctx, pruned, client.PruneAll, client.WithFilter(filter))
+	return bytes, used, d.client.Prune(ctx, pruned, client.PruneAll, client.WithFilter(free))
 }

@@ -11,7 +11,6 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"github.com/tektoncd/pipeline/pkg/result"
-	"github.com/tektoncd/pipeline/pkg/substitution"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,16 +55,8 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		"layout-digest": digest, "SBOM_DIGEST": DigestOf(SBOM(digest)), "TEST_RESULT": "PASSED",
 		attest.BaseImagesResult: BaseImage,
 	}
-	texts := map[string]string{}
-	arrays := map[string][]string{}
-	for _, p := range run.Spec.Params {
-		if p.Value.Type == tektonv1.ParamTypeArray {
-			arrays["params."+p.Name] = p.Value.ArrayVal
-		} else {
-			texts["params."+p.Name] = p.Value.StringVal
-		}
-	}
-	platforms := strings.Split(texts["params.platforms"], ",")
+	values := tekton.NewValues(pipeline.Params, run.Spec.Params)
+	platforms := strings.Split(values.Texts["params.platforms"], ",")
 	if len(platforms) == 1 { // the image itself
 		parts = []string{digest}
 	}
@@ -73,7 +64,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		results[compose.PlatformDigests] += strings.Repeat(",", min(i, 1)) + platform + "=" + parts[i]
 	}
 	run.Status.ChildReferences = nil
-	for _, t := range slices.Concat(pipeline.Tasks, pipeline.Finally) {
+	for t := range tekton.Tasks(pipeline) {
 		name := run.Name + "-" + t.Name
 		tr := &tektonv1.TaskRun{
 			ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: name,
@@ -82,34 +73,25 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 					"tekton.dev/pipelineRun": run.Name},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "tekton.dev/v1",
 					Kind: "PipelineRun", Name: run.Name, UID: run.UID, Controller: new(true)}}},
-			Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy()},
+			Spec: tektonv1.TaskRunSpec{TaskSpec: t.TaskSpec.TaskSpec.DeepCopy(),
+				Params: values.PutAll(t.Params)},
 		}
-		own := map[string]string{}
-		for _, p := range t.TaskSpec.Params {
-			if p.Default != nil {
-				own["params."+p.Name] = p.Default.StringVal
-			}
-		}
-		for _, p := range t.Params {
-			p := *p.DeepCopy()
-			p.Value.ApplyReplacements(texts, arrays, nil)
-			tr.Spec.Params = append(tr.Spec.Params, p)
-			own["params."+p.Name] = p.Value.StringVal
-		}
+		own := values.With(t.TaskSpec.Params, tr.Spec.Params)
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
-			value := cmp.Or(results[r.Name], "some "+r.Name)
+			text := cmp.Or(results[r.Name], "some "+r.Name)
 			// its own image
-			if at := slices.Index(platforms, own["params."+recipe.Platform]); at >= 0 &&
+			if at := slices.Index(platforms, own.Texts["params."+recipe.Platform]); at >= 0 &&
 				len(platforms) > 1 {
-				value = cmp.Or(map[string]string{"layout-digest": parts[at],
-					"SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], value)
+				text = cmp.Or(map[string]string{"layout-digest": parts[at],
+					"SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], text)
 			}
-			texts["tasks."+t.Name+".results."+r.Name] = value
+			value := *tektonv1.NewStructuredValues(text)
+			values.Set("tasks."+t.Name+".results", r.Name, value)
 			written = append(written,
-				result.RunResult{Key: r.Name, Value: value, ResultType: result.TaskRunResultType})
+				result.RunResult{Key: r.Name, Value: text, ResultType: result.TaskRunResultType})
 			tr.Status.Results = append(tr.Status.Results, tektonv1.TaskRunResult{Name: r.Name,
-				Type: tektonv1.ResultsTypeString, Value: *tektonv1.NewStructuredValues(value)})
+				Type: tektonv1.ResultsTypeString, Value: value})
 		}
 		for i, step := range t.TaskSpec.Steps {
 			state := corev1.ContainerStateTerminated{FinishedAt: now,
@@ -126,7 +108,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		tr.Status.TaskSpec = t.TaskSpec.TaskSpec.DeepCopy()
 		for i := range tr.Status.TaskSpec.Steps {
 			step := &tr.Status.TaskSpec.Steps[i]
-			step.Image = substitution.ApplyReplacements(step.Image, own)
+			step.Image = own.Put(*tektonv1.NewStructuredValues(step.Image)).StringVal
 		}
 		tr.Status.PodName, tr.Status.StartTime, tr.Status.CompletionTime =
 			name+"-pod", &metav1.Time{Time: begun}, &now
@@ -139,9 +121,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 	}
 	for _, r := range pipeline.Results {
 		run.Status.Results = append(run.Status.Results,
-			tektonv1.PipelineRunResult{Name: r.Name,
-				Value: *tektonv1.NewStructuredValues(
-					substitution.ApplyReplacements(r.Value.StringVal, texts))})
+			tektonv1.PipelineRunResult{Name: r.Name, Value: values.Put(r.Value)})
 	}
 	run.Status.StartTime, run.Status.CompletionTime = &metav1.Time{Time: begun}, &now
 	run.Status.SetCondition(&apis.Condition{Type: apis.ConditionSucceeded,

@@ -173,6 +173,12 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 	return ""
 }
 
+// Isolates reports whether a workspace is only for the containers of a task that name it.
+func Isolates(task *tektonv1.TaskSpec, workspace string) bool {
+	return named(task.Steps, workspace) || slices.ContainsFunc(task.Sidecars,
+		func(s tektonv1.Sidecar) bool { return asksFor(s.Workspaces, workspace) })
+}
+
 // named reports whether a step asks for a workspace, which keeps it from those that do not.
 func named(steps []tektonv1.Step, workspace string) bool {
 	return slices.ContainsFunc(steps, func(s tektonv1.Step) bool {

@@ -56,8 +56,7 @@ func unpackedFirst(spec tektonv1.TaskSpec, image string) tektonv1.TaskSpec {
 			spec.Workspaces[i].ReadOnly = false // this container writes to it
 		}
 		usage := tektonv1.WorkspaceUsage{Name: w.Name}
-		if named(spec.Steps, w.Name) || slices.ContainsFunc(spec.Sidecars,
-			func(s tektonv1.Sidecar) bool { return asksFor(s.Workspaces, w.Name) }) {
+		if Isolates(&spec, w.Name) {
 			continue
 		}
 		for n := range spec.Steps {

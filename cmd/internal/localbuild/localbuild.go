@@ -20,9 +20,9 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/spf13/cobra"
@@ -117,7 +117,7 @@ func (l *Build) Only(cmd *cobra.Command, here bool) error {
 }
 
 // Run the builds, one after the other.
-func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) (err error) {
+func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) error {
 	if len(builds) > 1 && l.destination+l.provenance != "" {
 		return cli.Usagef("--destination and --provenance-file are for one image, and the files "+
 			"have %d AgentBuilds", len(builds))
@@ -155,33 +155,30 @@ func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.B
 			return err
 		}
 	}
-	daemon, err := connect(ctx)
+	return withDaemon(ctx, func(daemon *local.Daemon) (failed error) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "building with "+daemon.Name)
+		for _, b := range builds {
+			err := l.build(ctx, cmd, daemon, library, b, given)
+			if err != nil && !errors.Is(err, cli.ErrFindings) {
+				return err
+			}
+			failed = cmp.Or(failed, err)
+		}
+		return failed
+	})
+}
+
+// withDaemon finds or starts a BuildKit, which has its state in the user's cache.
+func withDaemon(ctx context.Context, do func(*local.Daemon) error) error {
+	cache, err := os.UserCacheDir()
 	if err != nil {
 		return err
 	}
-	defer func() { err = multi.Errors(err, daemon.Close()) }()
-	fmt.Fprintln(cmd.ErrOrStderr(), "building with "+daemon.Name)
-	failed := false
-	for _, b := range builds {
-		if err := l.build(ctx, cmd, daemon, library, b, given); errors.Is(err, cli.ErrFindings) {
-			failed = true
-		} else if err != nil {
-			return err
-		}
-	}
-	if failed {
-		return cli.ErrFindings
-	}
-	return nil
-}
-
-// connect finds or starts a BuildKit, which has its state in the user's cache.
-func connect(ctx context.Context) (*local.Daemon, error) {
-	cache, err := os.UserCacheDir()
+	daemon, err := local.Connect(ctx, filepath.Join(cache, "armature", "buildkit"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return local.Connect(ctx, filepath.Join(cache, "armature", "buildkit"))
+	return multi.Errors(do(daemon), daemon.Close())
 }
 
 // once runs a build. If take is not nil, it calls take with the image before the run's own registry
@@ -321,27 +318,18 @@ func writeLayout(folder string, found *remote.Descriptor) error {
 		return err
 	}
 	defer os.RemoveAll(next)
-	path, err := layout.Write(next, empty.Index)
+	var built mutate.Appendable
+	if found.MediaType.IsIndex() {
+		built, err = found.ImageIndex()
+	} else {
+		built, err = found.Image()
+	}
 	if err != nil {
 		return err
 	}
-	if found.MediaType.IsIndex() {
-		index, err := found.ImageIndex()
-		if err != nil {
-			return err
-		}
-		err = path.AppendIndex(index)
-		if err != nil {
-			return err
-		}
-	} else {
-		var img v1.Image
-		if img, err = found.Image(); err != nil {
-			return err
-		}
-		if err := path.AppendImage(img); err != nil {
-			return err
-		}
+	if _, err := layout.Write(next, mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: built})); err != nil {
+		return err
 	}
 	if err := os.Chmod(next, 0o755); err != nil {
 		return err
@@ -485,21 +473,17 @@ func (p *progress) report(e local.Event) {
 	switch {
 	case e.State == "" && p.logs:
 		line = fmt.Sprintf("[%s : %s] %s", e.Task, e.Step, e.Line)
-	case e.State == "":
+	case e.State == local.Skipped:
+		line = fmt.Sprintf("%s %s: Skipped: %s", p.build, e.Task, e.Because)
+	case e.State == "" || e.Step == "":
 		return
-	case e.State == local.Running && e.Step != "":
+	case e.State == local.Running:
 		text := "building " + p.build + ": " + e.Task + "/" + e.Step
 		p.activity.Show(func() string { return text })
 		return
-	case e.State == local.Running:
-		return
-	case e.State == local.Skipped:
-		line = fmt.Sprintf("%s %s: Skipped: %s", p.build, e.Task, e.Because)
-	case e.Step != "":
+	default:
 		line = fmt.Sprintf("%s %s/%s: %s in %s", p.build, e.Task, e.Step, e.State,
 			e.Took.Round(10*time.Millisecond))
-	default:
-		return
 	}
 	p.activity.End()
 	fmt.Fprintln(p.cmd.OutOrStdout(), text.Printable(line))
@@ -516,22 +500,18 @@ func PruneCommand() *cobra.Command {
 folders of running builds and BuildKit's cache.`,
 		Example: `  armature build prune --local`,
 		Args:    cli.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !here {
 				return cli.Usagef("--local is required: AgentBuilds remove their runs from a " +
 					"cluster (spec.cleanupAfterBuild)")
 			}
-			daemon, err := connect(cmd.Context())
-			if err != nil {
+			return withDaemon(cmd.Context(), func(daemon *local.Daemon) error {
+				bytes, err := daemon.Prune(cmd.Context())
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "%d MiB removed from %s\n", bytes>>20, daemon.Name)
+				}
 				return err
-			}
-			defer func() { err = multi.Errors(err, daemon.Close()) }()
-			bytes, err := daemon.Prune(cmd.Context())
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d MiB removed from %s\n", bytes>>20, daemon.Name)
-			return nil
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&here, "local", false, "of the BuildKit on this machine")

@@ -17,7 +17,6 @@ import (
 	"github.com/armature-dev/armature/builds/local"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -44,7 +43,7 @@ compares its results and its output with the expectations in the file:
 		Example: `  armature build test my-templates/tests/*.yaml --templates my-templates/
   armature build test step-test.yaml --logs`,
 		Args: cli.Args(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, files []string) (err error) {
+		RunE: func(cmd *cobra.Command, files []string) error {
 			group, err := cmd.Flags().GetString("api-group")
 			if err != nil {
 				return err
@@ -65,39 +64,42 @@ compares its results and its output with the expectations in the file:
 			if err != nil {
 				return err
 			}
-			daemon, err := connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { err = multi.Errors(err, daemon.Close()) }()
-			failed := 0
-			for _, t := range tests {
-				began := time.Now()
-				wrong, err := l.try(cmd.Context(), cmd, daemon, library, t)
-				if err != nil {
-					return fmt.Errorf("%s: %w", t.Name, err)
-				}
-				word := "ok  "
-				if len(wrong) > 0 {
-					word = "FAIL"
-					failed++
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s)\n", word, t.Name,
-					time.Since(began).Round(10*time.Millisecond))
-				for _, line := range wrong {
-					fmt.Fprintln(cmd.OutOrStdout(), "     "+text.Printable(line))
-				}
-			}
-			if failed > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed,
-					text.Count(len(tests), "test"))
-				return cli.ErrFindings
-			}
-			return nil
+			return withDaemon(cmd.Context(), func(daemon *local.Daemon) error {
+				return l.tryAll(cmd, daemon, library, tests)
+			})
 		},
 	}
 	l.stepFlags(cmd, "")
 	return cmd
+}
+
+// tryAll runs the tests, and prints what came of each.
+func (l *Build) tryAll(cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library,
+	tests []manifest.Test) error {
+	failed := 0
+	for _, t := range tests {
+		began := time.Now()
+		wrong, err := l.try(cmd.Context(), cmd, daemon, library, t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.Name, err)
+		}
+		word := "ok  "
+		if len(wrong) > 0 {
+			word = "FAIL"
+			failed++
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s %s (%s)\n", word, t.Name,
+			time.Since(began).Round(10*time.Millisecond))
+		for _, line := range wrong {
+			fmt.Fprintln(cmd.OutOrStdout(), "     "+text.Printable(line))
+		}
+	}
+	if failed > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed,
+			text.Count(len(tests), "test"))
+		return cli.ErrFindings
+	}
+	return nil
 }
 
 // try a test, and return what is not as it expects.
