@@ -20,7 +20,16 @@ const (
 	PlatformNodesAny    PlatformNodes = "Any"
 )
 
-var platformDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var (
+	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+)
+
+// IsDigest reports whether a text is a digest: "sha256:" and 64 hexadecimal digits.
+func IsDigest(text string) bool { return digestForm.MatchString(text) }
+
+// IsCommit reports whether a text is the full SHA of a commit.
+func IsCommit(text string) bool { return commitForm.MatchString(text) }
 
 // ReadPlatforms reads what a step reports of an image's platforms: PLATFORM=DIGEST,
 // separated by commas. An unknown or repeated platform is an error, as is a malformed
@@ -36,7 +45,7 @@ func ReadPlatforms(text string) ([]PlatformStatus, error) {
 			return p.Platform == platform
 		}):
 			return nil, fmt.Errorf("the platform %s occurs twice", platform)
-		case !platformDigest.MatchString(digest):
+		case !IsDigest(digest):
 			return nil, fmt.Errorf("the platform %s has no digest", platform)
 		}
 		out = append(out, PlatformStatus{Platform: platform, Digest: digest})

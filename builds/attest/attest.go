@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -87,6 +86,11 @@ func (i *inspection) refuse(reason, hint, format string, args ...any) error {
 	return compose.Place(i.Build).Fault(reason, fmt.Sprintf(format, args...), hint)
 }
 
+// invalid refuses a run because of what a step reports.
+func (i *inspection) invalid(format string, args ...any) error {
+	return i.refuse(api.ReasonResultInvalid, wrongStep, format, args...)
+}
+
 const (
 	rerun   = "start again with `armature build rerun`"
 	changed = "look which admission webhook or policy changes runs in the build namespace, and " +
@@ -99,9 +103,6 @@ const (
 type inspection struct {
 	Observed
 	Built
-	// ordered is the spec that the run was composed from, as far as it shapes a run: the one
-	// whose SHA-256 the controller noted on the run when it made it.
-	ordered   api.AgentBuildSpec
 	materials compose.Materials
 	tasks     []*task // that ran, in the pipeline's order
 	commit    string
@@ -155,7 +156,6 @@ func (i *inspection) checkRun() error {
 		return i.refuse(api.ReasonSpecChanged, rerun,
 			"the spec changed while run %s was under way, and the run is of the one before", run.Name)
 	}
-	i.ordered = compose.Shape(build)
 	if want := run.Annotations[keys.AnnotationRunDigest]; want == "" ||
 		compose.RunDigest(&run.Spec) != want {
 		return i.refuse(api.ReasonNotAsOrdered, changed,
@@ -175,7 +175,7 @@ func (i *inspection) checkRun() error {
 		return i.refuse(api.ReasonNotAsOrdered, rerun,
 			"run %s builds %q, and spec.buildOutput names %q", run.Name, i.Image, want)
 	}
-	if !commitForm.MatchString(i.commit) {
+	if !api.IsCommit(i.commit) {
 		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was not made for one commit", run.Name)
 	}
 	if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]),
@@ -185,11 +185,6 @@ func (i *inspection) checkRun() error {
 	}
 	return nil
 }
-
-var (
-	commitForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
-	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-)
 
 // findPipeline is what the run embeds, which its digest covers, or the Pipeline that
 // it refers to, which has a digest of its own.
@@ -222,20 +217,17 @@ func (i *inspection) checkResults() error {
 		}
 	}
 	if len(of["IMAGE_DIGEST"]) != 1 {
-		return i.refuse(api.ReasonResultInvalid, wrongStep,
-			"%d tasks gave the result IMAGE_DIGEST, and one has to", len(of["IMAGE_DIGEST"]))
+		return i.invalid("%d tasks gave the result IMAGE_DIGEST, and one has to",
+			len(of["IMAGE_DIGEST"]))
 	}
-	if i.Digest = of["IMAGE_DIGEST"][0]; !digestForm.MatchString(i.Digest) {
-		return i.refuse(api.ReasonResultInvalid, wrongStep,
-			"the result IMAGE_DIGEST is not a digest")
+	if i.Digest = of["IMAGE_DIGEST"][0]; !api.IsDigest(i.Digest) {
+		return i.invalid("the result IMAGE_DIGEST is not a digest")
 	}
 	if slices.ContainsFunc(of["IMAGE_URL"], func(url string) bool { return url != i.Image }) {
-		return i.refuse(api.ReasonResultInvalid, wrongStep,
-			"the result IMAGE_URL is not %s, which spec.buildOutput names", i.Image)
+		return i.invalid("the result IMAGE_URL is not %s, which spec.buildOutput names", i.Image)
 	}
 	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {
-		return i.refuse(api.ReasonResultInvalid, wrongStep,
-			"the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
+		return i.invalid("the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
 	}
 	return i.checkPlatforms(of[compose.PlatformDigests])
 }
@@ -244,7 +236,7 @@ func (i *inspection) checkResults() error {
 // several are an index of other images. That the index has those is for the caller
 // to find out.
 func (i *inspection) checkPlatforms(reported []string) error {
-	want := i.ordered.Platforms
+	want := i.Build.Spec.Platforms
 	if len(want) == 0 {
 		return nil
 	}
@@ -266,8 +258,8 @@ func (i *inspection) checkPlatforms(reported []string) error {
 		i.Platforms = have
 	}
 	if !ok {
-		return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not the digest of %s",
-			compose.PlatformDigests, strings.Join(want, ", "))
+		return i.invalid("the result %s is not the digest of %s", compose.PlatformDigests,
+			strings.Join(want, ", "))
 	}
 	return nil
 }

@@ -18,16 +18,23 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// externalParameters are all that a tenant decided: the AgentBuild, less what does
+// ExternalParameters are all that a tenant decided: the AgentBuild, less what does
 // not shape a run.
-type externalParameters struct {
-	AgentBuild agentBuild `json:"agentBuild"`
+type ExternalParameters struct {
+	AgentBuild struct {
+		Namespace string             `json:"namespace"`
+		Name      string             `json:"name"`
+		Spec      api.AgentBuildSpec `json:"spec"`
+	} `json:"agentBuild"`
+	// WorkingTree is true if a folder was built in place of the revision, without a cluster.
+	WorkingTree bool `json:"workingTree,omitempty"`
 }
 
-type agentBuild struct {
-	Namespace string             `json:"namespace"`
-	Name      string             `json:"name"`
-	Spec      api.AgentBuildSpec `json:"spec"`
+// ExternalOf returns the parameters of a build.
+func ExternalOf(build *api.AgentBuild) (out ExternalParameters) {
+	out.AgentBuild.Namespace, out.AgentBuild.Name, out.AgentBuild.Spec =
+		build.Namespace, build.Name, compose.Shape(build)
+	return out
 }
 
 // internalParameters are what the platform decided.
@@ -45,9 +52,8 @@ func (i *inspection) makeProvenance() error {
 	at := slices.IndexFunc(i.Run.Spec.Params,
 		func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
 	if at < 0 {
-		return i.refuse(api.ReasonResultInvalid, wrongStep,
-			"no step of run %s takes the parameter repo-clone-url, so that its source is not known",
-			i.Run.Name)
+		return i.invalid("no step of run %s takes the parameter repo-clone-url, so that its source is "+
+			"not known", i.Run.Name)
 	}
 	url := i.Run.Spec.Params[at].Value.StringVal
 	if repository, err := gitrepo.Parse(url); err != nil || repository.String() != url {
@@ -80,16 +86,15 @@ func (i *inspection) makeProvenance() error {
 	started, finished := i.Run.Status.StartTime.UTC(), i.Run.Status.CompletionTime.UTC()
 	i.Provenance = sign.Provenance{
 		BuildDefinition: sign.BuildDefinition{
-			BuildType: keys.AgentBuildType,
-			ExternalParameters: externalParameters{agentBuild{i.Build.Namespace, i.Build.Name,
-				i.ordered}},
+			BuildType:          keys.AgentBuildType,
+			ExternalParameters: ExternalOf(i.Build),
 			InternalParameters: internalParameters{i.materials,
 				i.Run.Annotations[keys.AnnotationRunDigest], i.Build.UID},
 			ResolvedDependencies: slices.Concat([]sign.ResourceDescriptor{source}, i.stepImages(),
 				baseImages),
 		},
 		RunDetails: sign.RunDetails{
-			Builder: sign.Builder{ID: BuilderID(i.ordered.Mode)},
+			Builder: sign.Builder{ID: BuilderID(i.Build.Spec.Mode)},
 			Metadata: &sign.Metadata{InvocationID: string(i.Run.UID),
 				StartedOn:  new(started.Truncate(time.Second)),
 				FinishedOn: new(finished.Truncate(time.Second))},
@@ -118,7 +123,7 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 			names["sidecar-"+s.Name] = s.Image
 		}
 		add := func(container, id string) {
-			if _, hex, _ := strings.Cut(id, "sha256:"); digestForm.MatchString("sha256:" + hex) {
+			if _, hex, _ := strings.Cut(id, "sha256:"); api.IsDigest("sha256:" + hex) {
 				out = append(out,
 					sign.ResourceDescriptor{
 						Name: t.ordered.Name + "/" + strings.TrimPrefix(container, "step-"),
@@ -147,8 +152,8 @@ func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
 				"build what has so many in images of its own, and use those",
 				"task %s cannot report the base images: %v", t.ordered.Name, err)
 		case err != nil:
-			return nil, i.refuse(api.ReasonResultInvalid, wrongStep,
-				"the result %s of task %s is not a list of base images", BaseImagesResult, t.ordered.Name)
+			return nil, i.invalid("the result %s of task %s is not a list of base images",
+				BaseImagesResult, t.ordered.Name)
 		}
 		for _, image := range images {
 			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image",

@@ -3,7 +3,6 @@ package attest
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -29,81 +28,81 @@ func (i *inspection) findBills() error {
 	for t, digest := range i.reports(sbomResult) {
 		bill := Bill{Digest: digest, Of: i.platformOf(t).Digest}
 		if slices.ContainsFunc(i.Bills, func(b Bill) bool { return b.Of == bill.Of }) {
-			return i.refuse(api.ReasonResultInvalid, wrongStep,
-				"two tasks give the result %s of one image, and at most one may", sbomResult)
+			return i.invalid("two tasks give the result %s of one image, and at most one may", sbomResult)
 		}
-		if !digestForm.MatchString(bill.Digest) {
-			return i.refuse(api.ReasonResultInvalid, wrongStep, "the result %s is not a digest",
-				sbomResult)
+		if !api.IsDigest(bill.Digest) {
+			return i.invalid("the result %s is not a digest", sbomResult)
 		}
 		i.Bills = append(i.Bills, bill)
 	}
 	return nil
 }
 
+// document is what is read of a bill of materials, of both formats.
+type document struct {
+	SPDXVersion string   `json:"spdxVersion"`
+	ID          string   `json:"SPDXID"`
+	Describes   []string `json:"documentDescribes"`
+	Packages    []struct {
+		ID        string `json:"SPDXID"`
+		Checksums []struct {
+			Algorithm string `json:"algorithm"`
+			Value     string `json:"checksumValue"`
+		} `json:"checksums"`
+	} `json:"packages"`
+	Relationships []struct {
+		From string `json:"spdxElementId"`
+		Type string `json:"relationshipType"`
+		To   string `json:"relatedSpdxElement"`
+	} `json:"relationships"`
+
+	BOMFormat   string `json:"bomFormat"`
+	SpecVersion string `json:"specVersion"`
+	Metadata    struct {
+		Component struct {
+			Version string `json:"version"`
+			Hashes  []struct {
+				Algorithm string `json:"alg"`
+				Content   string `json:"content"`
+			} `json:"hashes"`
+		} `json:"component"`
+	} `json:"metadata"`
+}
+
 // ReadSBOM reads a bill of materials in JSON, SPDX 2 or CycloneDX. It is an error where
 // it is neither or both, or does not say by digest which one image it describes. The
 // error quotes nothing of the document, which may be anybody's and long.
-func ReadSBOM(document []byte) (*SBOM, error) {
-	var head struct {
-		SPDXVersion string `json:"spdxVersion"`
-		BOMFormat   string `json:"bomFormat"`
-	}
-	if err := json.Unmarshal(document, &head); err != nil {
-		return nil, errors.New("it is not a document in JSON that names its format")
+func ReadSBOM(text []byte) (*SBOM, error) {
+	var doc document
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, errors.New("it is not a document in JSON of SPDX 2 or CycloneDX")
 	}
 	var sbom SBOM
 	var described []string
-	var err error
 	switch spdx, cyclone :=
-		strings.HasPrefix(head.SPDXVersion, "SPDX-2."), head.BOMFormat == "CycloneDX"; {
-	case spdx && !cyclone:
-		sbom.Type = sign.SPDXType
-		described, err = describedBySPDX(document)
-	case cyclone && head.SPDXVersion == "":
-		sbom.Type = sign.CycloneDXType
-		described, err = describedByCycloneDX(document)
+		strings.HasPrefix(doc.SPDXVersion, "SPDX-2."), doc.BOMFormat == "CycloneDX"; {
+	case spdx && !cyclone && doc.ID == itself:
+		sbom.Type, described = sign.SPDXType, doc.describedBySPDX()
+	case cyclone && doc.SPDXVersion == "" && doc.SpecVersion != "":
+		sbom.Type, described = sign.CycloneDXType, doc.describedByCycloneDX()
 	default:
-		return nil, errors.New("it claims to be neither SPDX 2 nor CycloneDX alone")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("it is not a document of the type that it claims, %s", sbom.Type)
+		return nil, errors.New("it claims to be neither SPDX 2 nor CycloneDX alone, or lacks the " +
+			"SPDXID or the specVersion of one")
 	}
 	slices.Sort(described)
-	if described = slices.Compact(described); len(described) != 1 ||
-		!digestForm.MatchString(described[0]) {
+	if described = slices.Compact(described); len(described) != 1 || !api.IsDigest(described[0]) {
 		return nil, errors.New("it does not describe one image by its digest")
 	}
 	sbom.Of = described[0]
 	return &sbom, nil
 }
 
+// itself is the SPDXID of a document of SPDX 2.
+const itself = "SPDXRef-DOCUMENT"
+
 // describedBySPDX are the SHA-256 digests of the packages that a document of SPDX 2 is
 // about, with "" for a package without a digest.
-func describedBySPDX(document []byte) (digests []string, _ error) {
-	var doc struct {
-		ID        string   `json:"SPDXID"`
-		Describes []string `json:"documentDescribes"`
-		Packages  []struct {
-			ID        string `json:"SPDXID"`
-			Checksums []struct {
-				Algorithm string `json:"algorithm"`
-				Value     string `json:"checksumValue"`
-			} `json:"checksums"`
-		} `json:"packages"`
-		Relationships []struct {
-			From string `json:"spdxElementId"`
-			Type string `json:"relationshipType"`
-			To   string `json:"relatedSpdxElement"`
-		} `json:"relationships"`
-	}
-	if err := json.Unmarshal(document, &doc); err != nil {
-		return nil, err
-	}
-	const itself = "SPDXRef-DOCUMENT"
-	if doc.ID != itself {
-		return nil, errors.New("its SPDXID is not " + itself)
-	}
+func (doc *document) describedBySPDX() (digests []string) {
 	about := doc.Describes
 	for _, r := range doc.Relationships {
 		switch {
@@ -128,30 +127,12 @@ func describedBySPDX(document []byte) (digests []string, _ error) {
 		}
 		digests = append(digests, sums[id]...)
 	}
-	return digests, nil
+	return digests
 }
 
 // describedByCycloneDX is the digest of the component that a document of CycloneDX is
 // about: its hash, or its version where that is a digest, as syft writes it.
-func describedByCycloneDX(document []byte) (digests []string, _ error) {
-	var doc struct {
-		SpecVersion string `json:"specVersion"`
-		Metadata    struct {
-			Component struct {
-				Version string `json:"version"`
-				Hashes  []struct {
-					Algorithm string `json:"alg"`
-					Content   string `json:"content"`
-				} `json:"hashes"`
-			} `json:"component"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(document, &doc); err != nil {
-		return nil, err
-	}
-	if doc.SpecVersion == "" {
-		return nil, errors.New("it has no specVersion")
-	}
+func (doc *document) describedByCycloneDX() (digests []string) {
 	component := doc.Metadata.Component
 	for _, hash := range component.Hashes {
 		if hash.Algorithm == "SHA-256" {
@@ -161,5 +142,5 @@ func describedByCycloneDX(document []byte) (digests []string, _ error) {
 	if strings.HasPrefix(component.Version, "sha256:") {
 		digests = append(digests, component.Version)
 	}
-	return digests, nil
+	return digests
 }

@@ -68,7 +68,7 @@ func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) 
 
 // statementOf a provenance; other says what it is about if it is not about the build.
 func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other string) {
-	var external externalParameters
+	var external ExternalParameters
 	var internal struct{ BuildUID types.UID }
 	made := p.BuildDefinition
 	if made.BuildType != keys.AgentBuildType || !sign.Decode(made.ExternalParameters, &external) ||
@@ -84,7 +84,7 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 		return s, fmt.Sprintf("another AgentBuild of this name, with the UID %s", internal.BuildUID)
 	}
 	source, noted := made.ResolvedDependencies[0], sign.SourceAnnotations{}
-	if s.Commit = source.Digest["gitCommit"]; !commitForm.MatchString(s.Commit) ||
+	if s.Commit = source.Digest["gitCommit"]; !api.IsCommit(s.Commit) ||
 		!sign.Decode(source.Annotations, &noted) {
 		return s, "an AgentBuild without a commit"
 	}

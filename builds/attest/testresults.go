@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
@@ -40,8 +39,7 @@ type Test struct {
 func (i *inspection) findTests() error {
 	for t, verdict := range i.reports(testResult) {
 		if !slices.Contains(sign.Verdicts, verdict) {
-			return i.refuse(api.ReasonResultInvalid, wrongStep,
-				"the result %s of task %s is not one of %s", testResult, t.ordered.Name,
+			return i.invalid("the result %s of task %s is not one of %s", testResult, t.ordered.Name,
 				strings.Join(sign.Verdicts, ", "))
 		}
 		if err := i.checkVerdict(t, verdict); err != nil {
@@ -67,14 +65,13 @@ func (i *inspection) checkVerdict(t *task, verdict string) error {
 			continue
 		}
 		if ended.ExitCode != 0 && verdict != sign.Failed {
-			return i.refuse(api.ReasonResultInvalid, wrongStep,
-				"container %s of task %s failed, and the verdict is %s", step.Container,
+			return i.invalid("container %s of task %s failed, and the verdict is %s", step.Container,
 				t.ordered.Name, verdict)
 		}
 		var written []struct{ Key, Value string }
 		if ended.Message != "" && json.Unmarshal([]byte(ended.Message), &written) != nil {
-			return i.refuse(api.ReasonResultInvalid, wrongStep,
-				"what container %s of task %s reports cannot be read", step.Container, t.ordered.Name)
+			return i.invalid("what container %s of task %s reports cannot be read", step.Container,
+				t.ordered.Name)
 		}
 		for _, w := range written {
 			if w.Key == testResult && strings.TrimSpace(w.Value) != verdict {
@@ -101,23 +98,15 @@ func (i *inspection) describe(t *task, test *Test) error {
 		Parameters: map[string]string{}}
 	for _, declared := range t.ordered.TaskSpec.Params {
 		if declared.Default != nil {
-			how.Parameters[declared.Name] = parameterText(*declared.Default)
+			how.Parameters[declared.Name] = tekton.Text(*declared.Default)
 		}
 	}
 	for _, p := range t.run.Spec.Params {
-		how.Parameters[p.Name] = parameterText(p.Value)
+		how.Parameters[p.Name] = tekton.Text(p.Value)
 	}
 	test.how = sign.ResourceDescriptor{Name: test.Step,
 		Digest: map[string]string{"sha256": strings.TrimPrefix(from.Digest, "sha256:")}, Annotations: how}
 	return nil
-}
-
-func parameterText(v tektonv1.ParamValue) string {
-	if v.Type == tektonv1.ParamTypeString || v.Type == "" {
-		return v.StringVal
-	}
-	text, _ := json.Marshal(v) // texts always marshal
-	return string(text)
 }
 
 // TestResult is what the tests say of an image with a digest: the whole image, or that of a
@@ -129,9 +118,7 @@ func (b *Built) TestResult(digest string) *sign.TestResult {
 		if t.Of != "" && t.Of != digest && digest != b.Digest {
 			continue
 		}
-		if have, twice := worst[t.Step]; !twice || slices.Index(sign.Verdicts, t.Verdict) > have {
-			worst[t.Step] = slices.Index(sign.Verdicts, t.Verdict)
-		}
+		worst[t.Step] = max(worst[t.Step], slices.Index(sign.Verdicts, t.Verdict))
 		r.Configuration = append(r.Configuration, t.how)
 	}
 	if len(worst) == 0 {

@@ -182,7 +182,7 @@ func (w *world) keyless() (a *signtest.Authority, token string) {
 	w.must(os.WriteFile(token,
 		[]byte(signtest.Token(systemNamespace, "armature-controller", 1)+"\n"), 0o600))
 	w.must(os.WriteFile(file, vouches, 0o600))
-	w.options.Attest.Keyless = &attester.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL,
+	w.options.Attest.Keyless = attester.Keyless{Token: token, TrustedRoot: file, Fulcio: a.URL,
 		Timestamps: a.Timestamps()}
 	return a, token
 }
@@ -258,11 +258,11 @@ func TestAttestedKeyless(t *testing.T) {
 // Without a token or with a trusted root that cannot be used no attested build runs, and
 // the build says so. When it is there, the build goes on.
 func TestNoAttestIdentity(t *testing.T) {
-	for what, file := range map[string]func(*attester.Keyless) string{
-		"identity token is missing": func(k *attester.Keyless) string {
+	for what, file := range map[string]func(attester.Keyless) string{
+		"identity token is missing": func(k attester.Keyless) string {
 			return k.Token
 		},
-		"trusted root of its identity cannot be used: ": func(k *attester.Keyless) string {
+		"trusted root of its identity cannot be used: ": func(k attester.Keyless) string {
 			return k.TrustedRoot
 		},
 	} {

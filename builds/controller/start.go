@@ -56,7 +56,7 @@ type starter struct {
 // pass by itself.
 func (r *starter) start(ctx context.Context, s *observation, in *compose.Input) (result, error) {
 	in.Settings, in.Platform, in.Verdicts = r.settings, r.library.Namespace, r.verdicts
-	if revision := compose.Revision(s.build, s.Template); in.Commit == "" && git.IsFullSHA(revision) {
+	if revision := compose.Revision(s.build, s.Template); in.Commit == "" && api.IsCommit(revision) {
 		in.Commit = revision
 	}
 	out, problem := compose.Pipeline(*in)

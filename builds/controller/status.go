@@ -300,7 +300,7 @@ func notes(tasks []api.TaskStatus) (text string) {
 func sourceOf(s *observation, run runs.Run) *api.SourceStatus {
 	commit := run.Commit
 	// A step that was given a revision of its own has cloned another commit.
-	if cloned := run.Cloned(); git.IsFullSHA(cloned) {
+	if cloned := run.Cloned(); api.IsCommit(cloned) {
 		commit = cloned
 	}
 	if commit == "" {
@@ -311,7 +311,7 @@ func sourceOf(s *observation, run runs.Run) *api.SourceStatus {
 	}
 	out := api.GitStatus{CommitSHA: commit, Ref: run.Ref, Verified: run.Verified}
 	if s.Template != nil {
-		if revision := compose.Revision(s.build, s.Template); !git.IsFullSHA(revision) &&
+		if revision := compose.Revision(s.build, s.Template); !api.IsCommit(revision) &&
 			!strings.HasPrefix(revision, "refs/tags/") {
 			out.BranchName = strings.TrimPrefix(revision, "refs/heads/")
 		}

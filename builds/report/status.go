@@ -100,7 +100,7 @@ func skippedID(commit string) string { return "skipped-" + commit }
 // skipped is the status of a commit that starts no run.
 func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 	commit, why, _ := strings.Cut(b.Annotations[annotation], " ")
-	if !fullCommit.MatchString(commit) {
+	if !api.IsCommit(commit) {
 		return s, false
 	}
 	state := forge.Skipped
@@ -117,8 +117,6 @@ func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 	}
 	return s, ok
 }
-
-var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // plan what is to be sent, in its order: the end of a status that another run or commit has
 // superseded, the status of a skipped commit, and that of the run.

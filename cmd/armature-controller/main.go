@@ -68,7 +68,6 @@ func flagsAlone(_ *cobra.Command, given []string) error {
 
 func command() *cobra.Command {
 	o := controller.Options{}
-	var a attestOptions
 	var c catalogOptions
 	var s sourcesOptions
 	var level, pinned, limits, shard string
@@ -104,7 +103,7 @@ func command() *cobra.Command {
 			if o.Isolated, err = runs.ParseLimits(limits); err != nil {
 				return usageError{fmt.Errorf("--max-isolated-per-namespace %w", err)}
 			}
-			if err := a.set(cmd.Flags(), &o.Attest); err != nil {
+			if err := checkAttest(cmd.Flags(), o.Attest); err != nil {
 				return usageError{err}
 			}
 			if slices.Contains(names, "sources") {
@@ -166,7 +165,7 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.StringSliceVar(&names, "controllers", []string{"builds"},
 		"what to run: some of builds, catalog and sources")
-	a.flags(f)
+	attestFlags(f, &o.Attest)
 	c.flags(f)
 	s.flags(f)
 	f.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"),

@@ -139,14 +139,12 @@ func (p *buildPinning) checkFlags() error {
 		return cli.Usagef("--via api commits by the account of the token: leave out --signing-key")
 	}
 	for _, digest := range p.accept {
-		if !digestForm.MatchString(digest) {
+		if !buildapi.IsDigest(digest) {
 			return cli.Usagef("--accept %q: use a digest: sha256: and 64 hexadecimal digits", digest)
 		}
 	}
 	return nil
 }
-
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // write the images of finished AgentBuilds to the lock in the working tree. What the lock has
 // of other namespaces stays.

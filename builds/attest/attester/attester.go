@@ -47,9 +47,8 @@ type Options struct {
 	// cosign makes it, or a key of a KMS, such as awskms:///alias/attest, whose program is on
 	// the PATH (sign.KMSProgram). Empty means the Secret armature-attest-key.
 	Key string
-	// Keyless makes the identity of the controller attest instead of a key; nil leaves it
-	// at Key.
-	Keyless *Keyless
+	// Keyless makes the identity of the controller attest instead of a key, if it has a Fulcio.
+	Keyless Keyless
 	// SummaryPolicy names the ConfigMap in the controller's namespace with the VerifyPolicy
 	// by which attested images get a verification summary; empty means that none does.
 	SummaryPolicy string
@@ -180,9 +179,10 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 			return none, err
 		}
 	}
+	fault := func(err error) error { return a.signingFault(ctx, p.build, p.artifact, err) }
 	session, err := a.open(ctx, to)
 	if err != nil {
-		return none, a.signingFault(ctx, p.build, p.artifact, err)
+		return none, fault(err)
 	}
 	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest,
 		BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
@@ -194,22 +194,19 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 		}
 		if out.SBOM, err = session.Attest(ctx, p.artifact.Context().Digest(read.Of), read.Type,
 			document); err != nil {
-			return none, a.signingFault(ctx, p.build, p.artifact, err)
+			return none, fault(err)
 		}
 		bills[read.Of], out.SBOMDigest = b.Digest, b.Digest
 	}
 	for _, image := range p.images() { // the whole image is the last one
-		if out.Signature, err = session.Sign(ctx, image); err != nil {
-			return none, a.signingFault(ctx, p.build, p.artifact, err)
+		if out.Signature, err = session.Sign(ctx, image); err == nil {
+			out.Provenance, err = session.Attest(ctx, image, sign.PredicateType, p.built.Provenance)
 		}
-		if out.Provenance, err = session.Attest(ctx, image, sign.PredicateType,
-			p.built.Provenance); err != nil {
-			return none, a.signingFault(ctx, p.build, p.artifact, err)
+		if tested := p.built.TestResult(image.DigestStr()); tested != nil && err == nil {
+			_, err = session.Attest(ctx, image, sign.TestResultType, tested)
 		}
-		if tested := p.built.TestResult(image.DigestStr()); tested != nil {
-			if _, err := session.Attest(ctx, image, sign.TestResultType, tested); err != nil {
-				return none, a.signingFault(ctx, p.build, p.artifact, err)
-			}
+		if err != nil {
+			return none, fault(err)
 		}
 	}
 	if out.Policy, err = a.summarize(ctx, p, session, policy); err != nil {
@@ -217,7 +214,7 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	}
 	by, err := session.By(ctx)
 	if err != nil {
-		return none, a.signingFault(ctx, p.build, p.artifact, err)
+		return none, fault(err)
 	}
 	out.Signer = &api.AttestationSigner{PublicKey: by.PublicKey, Identity: by.Identity, Issuer: by.Issuer}
 	text, err := json.Marshal(p.built.Provenance)

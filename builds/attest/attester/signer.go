@@ -43,7 +43,7 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 			fmt.Sprintf("mode %s is attested by the controller, and ",
 				cmp.Or(build.Spec.Mode, "dev"))+fmt.Sprintf(format, args...), hint)
 	}
-	if k := a.options.Keyless; k != nil {
+	if k := a.options.Keyless; k.Fulcio != "" {
 		reason = api.ReasonAttestIdentityMissing
 		const hint = "let the platform install the controller with an identity, as " +
 			"docs/builds-attest.md says"
@@ -130,7 +130,7 @@ func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref 
 	case errors.As(err, new(*sign.KeyError)):
 		a.kms.Store(nil)
 		who := "the platform's key"
-		if a.options.Keyless != nil {
+		if a.options.Keyless.Fulcio != "" {
 			who = "the platform's identity"
 		}
 		log.FromContext(ctx).Error(err, "a build is not signed", "build",

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,18 +41,11 @@ type runSpec struct {
 
 type runStatus struct {
 	duckv1.Status   `json:",inline"`
-	StartTime       *metav1.Time                 `json:"startTime,omitempty"`
-	CompletionTime  *metav1.Time                 `json:"completionTime,omitempty"`
-	Results         []tektonv1.PipelineRunResult `json:"results,omitempty"`
-	ChildReferences []struct {
-		Kind             string `json:"kind,omitempty"`
-		Name             string `json:"name,omitempty"`
-		PipelineTaskName string `json:"pipelineTaskName,omitempty"`
-	} `json:"childReferences,omitempty"`
-	SkippedTasks []struct {
-		Name   string                  `json:"name"`
-		Reason tektonv1.SkippingReason `json:"reason"`
-	} `json:"skippedTasks,omitempty"`
+	StartTime       *metav1.Time                    `json:"startTime,omitempty"`
+	CompletionTime  *metav1.Time                    `json:"completionTime,omitempty"`
+	Results         []tektonv1.PipelineRunResult    `json:"results,omitempty"`
+	ChildReferences []tektonv1.ChildStatusReference `json:"childReferences,omitempty"`
+	SkippedTasks    []tektonv1.SkippedTask          `json:"skippedTasks,omitempty"`
 }
 
 // PipelineRunList is what the API server answers to a list.
@@ -260,7 +252,7 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 	if err != nil {
 		return "", nil, errors.New("the result IMAGE_URL is not an image reference")
 	}
-	if !imageDigest.MatchString(digest) {
+	if !api.IsDigest(digest) {
 		return "", nil, errors.New("the result IMAGE_DIGEST is not a digest")
 	}
 	if ordered := r.Annotations[keys.AnnotationImage]; ordered != "" {
@@ -283,8 +275,6 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 	}
 	return image + "@" + digest, platforms, nil
 }
-
-var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // OwnedBy a build are these runs of the list, newest first.
 func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {

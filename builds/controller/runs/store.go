@@ -38,26 +38,21 @@ type Store struct {
 // Cached runs of a build, newest first: those that are isolated, and those that it owns in its own
 // namespace, where none is attested. They are the cache's own: do not change them.
 func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error) {
-	var list PipelineRunList
-	err := s.Client.List(ctx, &list, client.InNamespace(build.Namespace),
+	list, err := listed(ctx, s.Client, build.Namespace, client.ObjectKeyFromObject(build),
 		client.MatchingFields{OwnerIndex: string(build.UID)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace,
-			build.Name, err)
-	}
-	out := slices.DeleteFunc(OwnedBy(build, &list),
-		func(run Run) bool { return run.Attested() || run.copied(build.Status) })
-	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build))
 	if err != nil {
 		return nil, err
 	}
+	out := slices.DeleteFunc(OwnedBy(build, list),
+		func(run Run) bool { return run.Attested() || run.copied(build.Status) })
+	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build))
 	for _, run := range isolated {
 		if s.IsOf(run, build) && !run.Held() {
 			out = append(out, run)
 		}
 	}
 	Sort(out)
-	return out, nil
+	return out, err
 }
 
 // isolated runs in the cache that were made for a build of that name.
@@ -65,16 +60,22 @@ func (s *Store) isolated(ctx context.Context, build types.NamespacedName) (out [
 	if s.BuildNamespace == "" {
 		return nil, nil
 	}
-	var list PipelineRunList
-	err := s.Client.List(ctx, &list, client.InNamespace(s.BuildNamespace),
+	list, err := listed(ctx, s.Client, s.BuildNamespace, build,
 		client.MatchingFields{OwnerIndex: build.String()}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("listing the runs of AgentBuild %s: %w", build, err)
-	}
 	for i := range list.Items {
 		out = append(out, Read(&list.Items[i]))
 	}
-	return out, nil
+	return out, err
+}
+
+// listed returns the runs of a namespace that are those of a build by what options say.
+func listed(ctx context.Context, from client.Reader, namespace string, build types.NamespacedName,
+	options ...client.ListOption) (*PipelineRunList, error) {
+	list := &PipelineRunList{}
+	if err := from.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		return list, fmt.Errorf("listing the runs of AgentBuild %s: %w", build, err)
+	}
+	return list, nil
 }
 
 // Sweep deletes the isolated runs in the cache that have the name of the build and another UID, and
@@ -146,13 +147,11 @@ func (s *Store) IndexOf(o client.Object) []string {
 func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ error) {
 	for _, namespace := range slices.Compact([]string{build.Namespace,
 		cmp.Or(s.BuildNamespace, build.Namespace)}) {
-		var list PipelineRunList
-		err := s.Live.List(ctx, &list, client.InNamespace(namespace),
+		list, err := listed(ctx, s.Live, namespace, client.ObjectKeyFromObject(build),
 			client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy,
 				keys.LabelBuild: compose.LabelValue(build.Name)})
 		if err != nil {
-			return nil, fmt.Errorf("listing the runs of AgentBuild %s/%s: %w", build.Namespace,
-				build.Name, err)
+			return nil, err
 		}
 		for i := range list.Items {
 			if s.isOurs(&list.Items[i], build) {

@@ -58,11 +58,6 @@ func (q Question) key() string {
 	return text
 }
 
-var fullSHA = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
-
-// IsFullSHA reports whether a revision is a full commit SHA, which needs no Git server.
-func IsFullSHA(revision string) bool { return fullSHA.MatchString(revision) }
-
 const (
 	// serverTimeout bounds one question to a Git server.
 	serverTimeout = 20 * time.Second
@@ -100,7 +95,7 @@ func (r *Resolver) Forget(build types.NamespacedName) { r.questions.Forget(build
 // forgotten. The errors are those of managers.Questions.
 func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	inputs api.Inputs) (Commit, error) {
-	if q.Commit == "" && IsFullSHA(q.Revision) {
+	if q.Commit == "" && api.IsCommit(q.Revision) { // which needs no Git server
 		q.Commit = q.Revision
 	}
 	if q.Commit != "" && len(q.Policies) == 0 {

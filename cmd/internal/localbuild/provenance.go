@@ -9,24 +9,13 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/local"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
-
-// externalParameters have the shape of those of a build on a cluster.
-type externalParameters struct {
-	AgentBuild struct {
-		Namespace string             `json:"namespace"`
-		Name      string             `json:"name"`
-		Spec      api.AgentBuildSpec `json:"spec"`
-	} `json:"agentBuild"`
-	// WorkingTree is true if a folder was built in place of the revision.
-	WorkingTree bool `json:"workingTree,omitempty"`
-}
 
 // writeProvenance writes what is known of a build on this machine: an in-toto statement with
 // SLSA's predicate, unsigned, by a builder that no policy may name.
@@ -45,9 +34,8 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 	if l.source == "" {
 		source.URI = "git+" + b.Spec.Source.SourceRepository
 	}
-	external := externalParameters{WorkingTree: l.source != ""}
-	external.AgentBuild.Namespace, external.AgentBuild.Name, external.AgentBuild.Spec =
-		b.Namespace, b.Name, compose.Shape(b.AgentBuild)
+	external := attest.ExternalOf(b.AgentBuild)
+	external.WorkingTree = l.source != ""
 	var materials any // templates that are not attested have none
 	if text := out.Run.Annotations[keys.AnnotationMaterials]; text != "" {
 		materials = json.RawMessage(text)
