@@ -150,14 +150,15 @@ func setTrailer(changed []Built) string {
 	return fmt.Sprintf("Armature-Set: sha256:%x\n", hash.Sum(nil))
 }
 
-// commit commits a lock on top of head. It returns the new objects too. The same lock on the same
-// head is the same commit: its time is that of the newest image.
-func (u *Update) commit(c *clone, head plumbing.Hash, text []byte,
-	result Result) (commit plumbing.Hash, objects []plumbing.Hash, err error) {
+// push commits a lock on top of head, to a branch that is at onto. The same lock on the same head
+// is the same commit: its time is that of the newest image.
+func (u *Update) push(ctx context.Context, c *clone, head, onto plumbing.Hash, want forge.Commit,
+	changed []Built) (string, error) {
 	parent, err := object.GetCommit(c.objects, head)
 	if err != nil {
-		return commit, nil, err
+		return "", err
 	}
+	var objects []plumbing.Hash
 	put := func(o interface {
 		Encode(plumbing.EncodedObject) error
 	}) (plumbing.Hash, error) {
@@ -173,14 +174,14 @@ func (u *Update) commit(c *clone, head plumbing.Hash, text []byte,
 	file.SetType(plumbing.BlobObject)
 	w, err := file.Writer()
 	if err == nil {
-		_, err = w.Write(text)
+		_, err = w.Write(want.Files[c.path])
 	}
 	if err != nil {
-		return commit, nil, err
+		return "", err
 	}
 	entry := object.TreeEntry{Name: path.Base(c.path), Mode: filemode.Regular}
 	if entry.Hash, err = c.objects.SetEncodedObject(file); err != nil {
-		return commit, nil, err
+		return "", err
 	}
 	objects = append(objects, entry.Hash)
 	folders := strings.Split(path.Dir(c.path), "/")
@@ -193,7 +194,7 @@ func (u *Update) commit(c *clone, head plumbing.Hash, text []byte,
 			tree, err = tree.Tree(strings.Join(folders[:i], "/"))
 		}
 		if err != nil {
-			return commit, nil, fmt.Errorf("%s: the branch has no folder %s: %w", c.path,
+			return "", fmt.Errorf("%s: the branch has no folder %s: %w", c.path,
 				strings.Join(folders[:i], "/"), err)
 		}
 		next := &object.Tree{Entries: slices.DeleteFunc(slices.Clone(tree.Entries),
@@ -202,7 +203,7 @@ func (u *Update) commit(c *clone, head plumbing.Hash, text []byte,
 		sort.Sort(object.TreeEntrySorter(next.Entries))
 		hash, err := put(next)
 		if err != nil {
-			return commit, nil, err
+			return "", err
 		}
 		if i > 0 {
 			entry = object.TreeEntry{Name: folders[i-1], Mode: filemode.Dir, Hash: hash}
@@ -211,38 +212,39 @@ func (u *Update) commit(c *clone, head plumbing.Hash, text []byte,
 		}
 	}
 	var at time.Time
-	for _, b := range result.Changed {
+	for _, b := range changed {
 		if b.Finished.After(at) {
 			at = b.Finished
 		}
 	}
 	by := object.Signature{Name: u.Name, Email: u.Email, When: at.UTC()}
-	made := &object.Commit{Author: by, Committer: by, Message: result.Message, TreeHash: entry.Hash,
+	made := &object.Commit{Author: by, Committer: by, Message: want.Message, TreeHash: entry.Hash,
 		ParentHashes: []plumbing.Hash{head}}
-	if u.Sign != nil {
-		payload, err := payloadOf(made)
-		if err == nil {
-			made.PGPSignature, err = u.Sign(payload)
-		}
-		if err != nil {
-			return commit, nil, fmt.Errorf("signing the commit: %w", err)
-		}
+	if made.PGPSignature, err = u.signature(made); err != nil {
+		return "", fmt.Errorf("signing the commit: %w", err)
 	}
-	commit, err = put(made)
-	return commit, objects, err
+	commit, err := put(made)
+	if err == nil {
+		err = u.Remote.Push(ctx, c.objects, objects, want.Branch, onto, commit)
+	}
+	return commit.String(), err
 }
 
-// payloadOf a commit is what its signature is over.
-func payloadOf(c *object.Commit) ([]byte, error) {
+// signature of a commit; empty if commits are not signed.
+func (u *Update) signature(c *object.Commit) (string, error) {
 	encoded := &plumbing.MemoryObject{}
-	if err := c.EncodeWithoutSignature(encoded); err != nil {
-		return nil, err
+	if err := c.EncodeWithoutSignature(encoded); err != nil || u.Sign == nil {
+		return "", err
 	}
 	from, err := encoded.Reader()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return io.ReadAll(from)
+	payload, err := io.ReadAll(from)
+	if err != nil {
+		return "", err
+	}
+	return u.Sign(payload, c.Committer.When)
 }
 
 // proposed looks at the branch of a pull request. same reports that it brings this lock to
@@ -306,14 +308,7 @@ func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
 	if c.Author.Name != u.Name || c.Author.Email != u.Email || c.Committer.Email != u.Email {
 		return false, nil
 	}
-	if u.Sign == nil {
-		return c.PGPSignature == "", nil
-	}
-	payload, err := payloadOf(c)
-	if err != nil {
-		return false, err
-	}
-	signature, err := u.Sign(payload)
+	signature, err := u.signature(c)
 	return strings.TrimSpace(signature) == strings.TrimSpace(c.PGPSignature), err
 }
 

@@ -14,9 +14,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Signer returns the armored signature of a commit. It is deterministic: a commit that is made
-// again after a crash, or by another replica, is the same commit.
-type Signer func(payload []byte) (string, error)
+// Signer returns the armored signature of the payload of a commit, made at a time. It is
+// deterministic: a commit that is made again after a crash, or by another replica, is the same
+// commit.
+type Signer func(payload []byte, at time.Time) (string, error)
 
 // ReadSigner reads a private key as ssh-keygen or gpg --armor --export-secret-keys writes
 // it. passphrase is empty for none. Keys whose signatures are random, such as ECDSA of SSH,
@@ -44,7 +45,7 @@ func ReadSigner(key, passphrase []byte) (Signer, error) {
 		return nil, fmt.Errorf("an SSH key of type %s produces another signature each time it "+
 			"signs a commit: use ed25519 or RSA", kind)
 	}
-	return func(payload []byte) (string, error) {
+	return func(payload []byte, _ time.Time) (string, error) {
 		signature, err := sshsig.Sign(bytes.NewReader(payload), signer, sshsig.HashSHA512, "git")
 		if err != nil {
 			return "", err
@@ -85,37 +86,15 @@ func openPGPSigner(key, passphrase []byte) (_ Signer, err error) {
 			"time it signs a commit: use ed25519 or RSA")
 	}
 	random := false
-	return func(payload []byte) (string, error) {
-		at, err := committed(payload)
-		if err != nil {
-			return "", err
-		}
+	return func(payload []byte, at time.Time) (string, error) {
 		if at.Before(signing.PublicKey.CreationTime) {
 			at = signing.PublicKey.CreationTime
 		}
 		var out bytes.Buffer
-		err = openpgp.ArmoredDetachSign(&out, owner, bytes.NewReader(payload), &packet.Config{
+		err := openpgp.ArmoredDetachSign(&out, owner, bytes.NewReader(payload), &packet.Config{
 			Time: func() time.Time { return at }, DefaultHash: crypto.SHA512,
 			NonDeterministicSignaturesViaNotation: &random,
 		})
 		return strings.TrimSpace(out.String()) + "\n", err
 	}, nil
-}
-
-// committed is the committer's time in the payload of a commit.
-func committed(payload []byte) (at time.Time, err error) {
-	for line := range bytes.Lines(payload) {
-		rest, ok := bytes.CutPrefix(line, []byte("committer "))
-		if !ok {
-			continue
-		}
-		fields := strings.Fields(string(rest[bytes.LastIndexByte(rest, '>')+1:]))
-		var seconds int64
-		if len(fields) > 0 {
-			if _, err := fmt.Sscan(fields[0], &seconds); err == nil {
-				return time.Unix(seconds, 0), nil
-			}
-		}
-	}
-	return at, errors.New("the commit has no committer's time")
 }

@@ -9,10 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -165,11 +164,9 @@ func (u *Update) Check() error {
 	if u.Proposal == u.Branch {
 		failed = append(failed, errors.New("a pull request cannot merge a branch into itself"))
 	}
-	if clean := path.Clean(u.Path); clean != u.Path || path.IsAbs(clean) || clean == ".." ||
-		strings.HasPrefix(clean, "../") || clean == "." ||
-		strings.ContainsFunc(clean, unicode.IsControl) ||
-		slices.ContainsFunc(strings.Split(strings.ToLower(clean), "/"),
-			func(s string) bool { return s == ".git" }) {
+	if !fs.ValidPath(u.Path) || u.Path == "." ||
+		strings.ContainsFunc(u.Path, unicode.IsControl) ||
+		slices.Contains(strings.Split(strings.ToLower(u.Path), "/"), ".git") {
 		failed = append(failed,
 			fmt.Errorf("%q is not the path of a lock in the repository: use one such as "+
 				"apps/armature.lock", text.Shown(u.Path)))
@@ -252,32 +249,22 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 			return result, err
 		}
 	}
-	to := u.Proposal
-	if to == "" {
-		to, onto = u.Branch, head
+	want := forge.Commit{Branch: u.Branch, Head: head.String(), Message: result.Message,
+		Files: map[string][]byte{u.Path: text}}
+	if u.Proposal == "" {
+		onto = head
+	} else if want.Branch, want.Base = u.Proposal, u.Branch; !onto.IsZero() {
+		want.Replaces = onto.String()
 	}
 	if u.API != nil {
-		want := forge.Commit{Branch: to, Head: head.String(), Message: result.Message,
-			Files: map[string][]byte{u.Path: text}}
-		if u.Proposal != "" {
-			if want.Base = u.Branch; !onto.IsZero() {
-				want.Replaces = onto.String()
-			}
-		}
-		if result.Commit, err = u.API.Commit(ctx, want); err != nil {
-			return Result{}, fmt.Errorf("writing the branch %s: %w", to, err)
-		}
-		result.New = true
-		return result, nil
+		result.Commit, err = u.API.Commit(ctx, want)
+	} else {
+		result.Commit, err = u.push(ctx, c, head, onto, want, result.Changed)
 	}
-	commit, objects, err := u.commit(c, head, text, result)
 	if err != nil {
-		return result, err
+		return Result{}, fmt.Errorf("writing the branch %s: %w", want.Branch, err)
 	}
-	if err := u.Remote.Push(ctx, c.objects, objects, to, onto, commit); err != nil {
-		return Result{}, fmt.Errorf("writing the branch %s: %w", to, err)
-	}
-	result.Commit, result.New = commit.String(), true
+	result.New = true
 	return result, nil
 }
 
@@ -333,8 +320,6 @@ func (u *Update) choose(ctx context.Context, result *Result, states []state, bui
 	return nil
 }
 
-var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-
 // confirm what status says of an image: its form, and by the verified statement the rest.
 func (u *Update) confirm(ctx context.Context, b *Built) error {
 	fault := func(message string) error {
@@ -343,7 +328,7 @@ func (u *Update) confirm(ctx context.Context, b *Built) error {
 		return at.Fault(buildapi.ReasonNotAttested, message,
 			"start again with `armature build rerun`")
 	}
-	if _, err := name.NewDigest(b.Image); err != nil || !fullCommit.MatchString(b.Commit) ||
+	if _, err := name.NewDigest(b.Image); err != nil || !buildapi.IsCommit(b.Commit) ||
 		len(validation.IsDNS1123Subdomain(b.Run)) > 0 {
 		return fault(
 			"its status has an image, a commit or a run that the controller does not write")

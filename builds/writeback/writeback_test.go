@@ -884,8 +884,8 @@ func TestReadSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := sign([]byte("x"))
-	two, err2 := sign([]byte("x"))
+	one, err := sign([]byte("x"), time.Time{})
+	two, err2 := sign([]byte("x"), time.Time{})
 	if err := multi.Errors(err, err2); err != nil || one != two {
 		t.Errorf("%v", err)
 	}

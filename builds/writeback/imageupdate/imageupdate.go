@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -28,10 +29,12 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
+	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
@@ -161,7 +164,7 @@ func (r *reconciler) Reconcile(ctx context.Context,
 		r.report(&u, metav1.ConditionFalse, api.ReasonSuspended, "spec.suspend is true")
 		return reconcile.Result{}, r.patch(ctx, before, &u)
 	}
-	builds, set, err := r.builds(ctx, &u)
+	builds, built, set, err := r.builds(ctx, &u)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -179,7 +182,7 @@ func (r *reconciler) Reconcile(ctx context.Context,
 	limited, cancel := context.WithTimeoutCause(ctx, maxTime,
 		fmt.Errorf("it took more than %s", maxTime))
 	defer cancel()
-	err = r.update(limited, &u, builds)
+	err = r.update(limited, &u, builds, built)
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err()
 	}
@@ -202,29 +205,30 @@ func (r *reconciler) Reconcile(ctx context.Context,
 	return reconcile.Result{RequeueAfter: interval}, nil
 }
 
-// builds that are finished, by name, and the digest of what is written of them.
+// builds that are finished, by name, what is written of them, and the digest of that.
 func (r *reconciler) builds(ctx context.Context,
-	u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, set string, err error) {
+	u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, built []writeback.Built, set string,
+	err error) {
 	var all buildapi.AgentBuildList
 	from := client.Reader(r)
 	if r.options.Shard.Key != "" {
 		from = r.live
 	}
 	if err := from.List(ctx, &all, client.InNamespace(u.Namespace)); err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	found = make(map[string]*buildapi.AgentBuild)
 	var lines []string
 	for i := range all.Items {
 		b := &all.Items[i]
-		if built, ready := writeback.Of(b); ready && covers(u, b.Name) {
-			found[b.Name] = b
-			lines = append(lines, built.Name+" "+built.Image+" "+built.Commit)
+		if one, ready := writeback.Of(b); ready && covers(u, b.Name) {
+			found[b.Name], built = b, append(built, one)
+			lines = append(lines, one.Name+" "+one.Image+" "+one.Commit)
 		}
 	}
 	slices.Sort(lines)
 	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	return found, "sha256:" + hex.EncodeToString(sum[:]), nil
+	return found, built, "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
 // failureOf returns the failure of an update, or nil.
@@ -246,6 +250,11 @@ func failureOf(u *api.ImageUpdate, err error) *process.Failure {
 		return stalled(api.ReasonInvalid)
 	}
 	return process.FailureOf(err, api.ReasonFailed)
+}
+
+// invalid is a failure that ends with another spec, Secret or ConfigMap.
+func invalid(format string, args ...any) *process.Failure {
+	return process.Stalled(api.ReasonInvalid, fmt.Errorf(format, args...))
 }
 
 // outcome reports an update in the condition.
@@ -300,20 +309,48 @@ func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) 
 	return client.IgnoreNotFound(err)
 }
 
-// secret that an ImageUpdate names, for a purpose.
+// secret that an ImageUpdate names in a field, for a purpose. or says what it may be instead of
+// labelled.
 func (r *reconciler) secret(ctx context.Context, namespace, name, field string,
-	fits func(*corev1.Secret) bool, label string) (*corev1.Secret, error) {
+	purpose compose.Purpose, or string) (*corev1.Secret, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	var secret corev1.Secret
 	switch err := r.live.Get(ctx, key, &secret); {
 	case apierrors.IsNotFound(err):
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("%s: Secret %s does not exist", field, key))
+		return nil, invalid("%s: Secret %s does not exist", field, key)
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
-	case !fits(&secret):
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("%s: Secret %s is not marked for this\n  hint: label it %s", field, key, label))
+	case !purpose.Fits(secret.Type, secret.Labels):
+		return nil, invalid("%s: Secret %s is not marked for this\n  hint: label it %s=%s%s", field,
+			key, keys.LabelCredentials, purpose, or)
 	}
 	return &secret, nil
+}
+
+// impatient opens connections that end when nothing comes for a while; nil stays the network as
+// it is.
+func impatient(dial gitremote.Dial, silence time.Duration) gitremote.Dial {
+	if dial == nil {
+		return nil
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &connection{Conn: c, silence: silence}, nil
+	}
+}
+
+// connection whose reads end after a silence.
+type connection struct {
+	net.Conn
+	silence time.Duration
+}
+
+func (c *connection) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
 }

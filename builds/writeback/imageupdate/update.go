@@ -22,7 +22,6 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/oci"
@@ -33,7 +32,7 @@ import (
 
 // update the branch, and the status by what came of it.
 func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
-	builds map[string]*buildapi.AgentBuild) error {
+	builds map[string]*buildapi.AgentBuild, built []writeback.Built) error {
 	began := time.Now()
 	to := &writeback.Update{Branch: u.Spec.Branch, Path: cmp.Or(u.Spec.Path, "armature.lock"),
 		Accept: u.Spec.Accept}
@@ -97,12 +96,6 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 			return false, err
 		}
 		return source.Descends(ctx, b.Commit, older)
-	}
-	var built []writeback.Built
-	for _, b := range builds {
-		if done, ready := writeback.Of(b); ready {
-			built = append(built, done)
-		}
 	}
 	result, err := to.Write(ctx, built)
 	if err != nil {
@@ -194,24 +187,21 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	write bool) (to gitremote.Repository, login forge.Credential, err error) {
 	parsed, err := gitrepo.Parse(address)
 	if err != nil {
-		return to, login, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("%w\n  hint: %s", err, gitrepo.Hint))
+		return to, login, invalid("%w\n  hint: %s", err, gitrepo.Hint)
 	}
 	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
 	endpoint, err := transport.NewEndpoint(to.URL)
 	if err != nil || secret == "" {
 		return to, login, err
 	}
-	taken, err := r.secret(ctx, namespace, secret, field,
-		func(s *corev1.Secret) bool { return compose.PurposeGit.Fits(s.Type, s.Labels) },
-		keys.LabelCredentials+"="+string(compose.PurposeGit)+
-			", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
+	taken, err := r.secret(ctx, namespace, secret, field, compose.PurposeGit,
+		", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
 	if err != nil {
 		return to, login, err
 	}
 	data, unfit := gitremote.Take(taken, to.URL, r.options.PlainHTTP)
 	if unfit != nil {
-		return to, login, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: %w", field, unfit))
+		return to, login, invalid("%s: %w", field, unfit)
 	}
 	if login, err = forge.CredentialOf(namespace, data); err == nil && login.App != nil {
 		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
@@ -223,7 +213,7 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	}
 	auth, unfit := gitremote.Login(endpoint, "", secret, data)
 	if unfit != nil {
-		return to, login, process.Stalled(api.ReasonInvalid, fmt.Errorf("%s: %w", field, unfit))
+		return to, login, invalid("%s: %w", field, unfit)
 	}
 	to.Auth = auth
 	return to, login, nil
@@ -232,13 +222,12 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 // forge of the repository.
 func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Forge, error) {
 	if login.Token == "" && login.App == nil {
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("spec.credentials: Secret %s has no token, which the API of the forge needs",
-				u.Spec.Credentials.Name))
+		return nil, invalid("spec.credentials: Secret %s has no token, which the API of the forge "+
+			"needs", u.Spec.Credentials.Name)
 	}
 	f, err := r.options.Forges.Open(u.Spec.Forge, u.Spec.Repository, login)
 	if err != nil {
-		return nil, process.Stalled(api.ReasonInvalid, fmt.Errorf("spec.forge: %w", err))
+		return nil, invalid("spec.forge: %w", err)
 	}
 	return f, nil
 }
@@ -249,8 +238,7 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 		return nil, nil
 	}
 	secret, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey",
-		func(s *corev1.Secret) bool { return compose.PurposeSigning.Fits(s.Type, s.Labels) },
-		keys.LabelCredentials+"="+string(compose.PurposeSigning))
+		compose.PurposeSigning, "")
 	if err != nil {
 		return nil, err
 	}
@@ -259,14 +247,12 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 		key, passphrase = secret.Data["git.asc"], secret.Data["passphrase"]
 	}
 	if len(key) == 0 {
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("spec.signingKey: Secret %s has neither identity nor git.asc",
-				u.Spec.SigningKey.Name))
+		return nil, invalid("spec.signingKey: Secret %s has neither identity nor git.asc",
+			u.Spec.SigningKey.Name)
 	}
 	sign, err := writeback.ReadSigner(key, passphrase)
 	if err != nil {
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err))
+		return nil, invalid("spec.signingKey: Secret %s: %w", u.Spec.SigningKey.Name, err)
 	}
 	return sign, nil
 }
@@ -281,20 +267,18 @@ func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate,
 	key := types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Verify.Name}
 	files, err := git.ReadFiles(ctx, r.live, key)
 	if apierrors.IsNotFound(err) {
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("spec.verify: ConfigMap %s does not exist", key))
+		return nil, invalid("spec.verify: ConfigMap %s does not exist", key)
 	} else if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 	}
 	text, ok := files["policy.yaml"]
 	if !ok {
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy", key))
+		return nil, invalid("spec.verify: ConfigMap %s has no key policy.yaml with a VerifyPolicy",
+			key)
 	}
 	policy, err := sign.ParsePolicy(text, files)
 	if err != nil {
-		return nil, process.Stalled(api.ReasonInvalid,
-			fmt.Errorf("spec.verify: ConfigMap %s: %w", key, err))
+		return nil, invalid("spec.verify: ConfigMap %s: %w", key, err)
 	}
 	policy.Transport = oci.TransportTo(r.options.Dial)
 	return func(ctx context.Context, b writeback.Built) error {
