@@ -93,7 +93,7 @@ func checkHanded(in Input, steps []step) (found faults) {
 			if given == nil {
 				continue
 			}
-			text := valueOf(*given).StringVal
+			text := ValueOf(*given).StringVal
 			bad := func(message, hint string) {
 				found.bad(in, api.ReasonWiredParameter, field, message, hint)
 			}

@@ -144,7 +144,7 @@ func checkPairs(in Input, field string, pairs map[string]string,
 func checkPasswords(in Input, field string, params []api.Parameter) (found faults) {
 	for i, p := range params {
 		if real := recipe.Canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") &&
-			password().MatchString(valueOf(p).StringVal) {
+			password().MatchString(ValueOf(p).StringVal) {
 			found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("%s[%d].value", field, i),
 				"must not hold a password",
 				"put it in a Secret and name that in spec.source.sourceCredentials")

@@ -15,7 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-func valueOf(p api.Parameter) tektonv1.ParamValue {
+// ValueOf returns the value of a parameter of a build.
+func ValueOf(p api.Parameter) tektonv1.ParamValue {
 	switch {
 	case p.Array != nil:
 		return tektonv1.ParamValue{Type: tektonv1.ParamTypeArray, ArrayVal: p.Array}
@@ -193,7 +194,7 @@ func lookup(in Input, spec derived, s step,
 	}
 	ofStep := s.user != nil && recipe.Find(s.user.Parameters, name) != nil
 	if p, field := fromBuild(in, s, name); p != nil && (ofStep || !resolved || p.Value == nil) {
-		return valueOf(*p), in.Place.At(field), true
+		return ValueOf(*p), in.Place.At(field), true
 	}
 	// Settings of the template alone must keep its place in the order.
 	fromSpec := true
@@ -289,7 +290,7 @@ func checkUserParameters(in Input, spec derived, steps []step) (found faults) {
 		for i, a := range p.Parameters {
 			for _, b := range p.Parameters[:i] {
 				if a.Name != b.Name && recipe.Canonical(a.Name) == recipe.Canonical(b.Name) &&
-					valueOf(a).StringVal != valueOf(b).StringVal {
+					ValueOf(a).StringVal != ValueOf(b).StringVal {
 					found.bad(in, api.ReasonInvalidBuild,
 						fmt.Sprintf("spec.pipeline.parameters[%d]", i),
 						fmt.Sprintf("%s and %s are one parameter, but differ", b.Name, a.Name),

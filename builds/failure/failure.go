@@ -58,7 +58,7 @@ func (r *Reader) tasks(ctx context.Context,
 			log.FromContext(ctx).V(1).Info("a task's state cannot be read", "taskRun", child.Name,
 				"error", err.Error())
 		} else {
-			state = taskState(child.PipelineTaskName, &task)
+			state = TaskState(child.PipelineTaskName, &task)
 			if state.State == "Failed" &&
 				(failed == nil || task.Status.CompletionTime.Before(failed.Status.CompletionTime)) {
 				failed = task.DeepCopy()
@@ -86,7 +86,8 @@ func appendTask(list []api.TaskStatus, state api.TaskStatus) []api.TaskStatus {
 	return list
 }
 
-func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
+// TaskState returns the state of a task, which may still run.
+func TaskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 	state := api.TaskStatus{Name: name, State: "Pending", StartTime: task.Status.StartTime,
 		CompletionTime: task.Status.CompletionTime}
 	c := task.Status.GetCondition("Succeeded")
@@ -99,7 +100,7 @@ func taskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 	case c.IsFalse():
 		state.State, state.Reason = "Failed", c.Reason
 	default:
-		state.State = "Running"
+		state.State, state.Reason = "Running", c.Reason
 	}
 	return state
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tektoncd/pipeline/pkg/apis/pipeline"
@@ -14,12 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -42,7 +39,7 @@ type Client struct {
 	// the status of a build says where its run is: for whoever reads with rights of their own.
 	BuildNamespace string
 	// Door leads to isolated runs that may not be read where they are; nil for none.
-	Door func() (*Door, error)
+	Door func() (Door, error)
 }
 
 // Connect to a cluster. Requests are sent as fast as the API server's own fairness permits.
@@ -68,33 +65,32 @@ func (c *Client) builds(namespace string) dynamic.ResourceInterface {
 	return c.Resource(api.GroupVersion(c.Group).WithResource("agentbuilds")).Namespace(namespace)
 }
 
-// read an object into one of its type.
-func (c *Client) read(ctx context.Context, resource schema.GroupVersionResource,
-	namespace, name string, into any) error {
-	u, err := c.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
+// read converts an answer of the API server.
+func read[T any](answer runtime.Unstructured, err error) (*T, error) {
+	into := new(T)
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(
+			answer.UnstructuredContent(), into)
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+	return into, err
 }
 
 // List the builds of the namespace.
 func (c *Client) List(ctx context.Context) (list api.AgentBuildList, err error) {
-	found, err := c.builds(c.Namespace).List(ctx, metav1.ListOptions{})
+	found, err := read[api.AgentBuildList](c.builds(c.Namespace).List(ctx, metav1.ListOptions{}))
 	if err != nil {
 		return list, c.failed("listing AgentBuilds", err)
 	}
 	for i := range found.Items {
-		found.Items[i].SetManagedFields(nil)
+		found.Items[i].ManagedFields = nil
 	}
-	return list, runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), &list)
+	return *found, nil
 }
 
 // Get a build of the namespace.
 func (c *Client) Get(ctx context.Context, name string) (*api.AgentBuild, error) {
-	b := &api.AgentBuild{}
-	if err := c.read(ctx, api.GroupVersion(c.Group).WithResource("agentbuilds"), c.Namespace, name,
-		b); err != nil {
+	b, err := read[api.AgentBuild](c.builds(c.Namespace).Get(ctx, name, metav1.GetOptions{}))
+	if err != nil {
 		return nil, c.failed(fmt.Sprintf("reading AgentBuild %s/%s", c.Namespace, name), err)
 	}
 	b.ManagedFields = nil
@@ -142,36 +138,22 @@ func (c *Client) Apply(ctx context.Context, b *api.AgentBuild) (int64, error) {
 
 // Cancel a build: its run stops, and no other starts.
 func (c *Client) Cancel(ctx context.Context, b *api.AgentBuild) error {
-	var patch Patch
-	patch.Spec.Cancel = new(true)
-	return c.Edit(ctx, b, patch)
+	return c.edit(ctx, b, true, map[string]string{})
 }
 
 // Rerun builds once more, from the revision as it is at a time.
 func (c *Client) Rerun(ctx context.Context, b *api.AgentBuild, at time.Time) error {
-	var patch Patch
-	patch.Metadata.Annotations = map[string]string{
-		api.RerunAnnotation(c.Group): at.UTC().Format(time.RFC3339Nano)}
-	return c.Edit(ctx, b, patch)
+	return c.edit(ctx, b, nil, map[string]string{
+		api.RerunAnnotation(c.Group): at.UTC().Format(time.RFC3339Nano)})
 }
 
-// Patch is a JSON merge patch of an AgentBuild.
-type Patch struct {
-	Metadata struct {
-		// ResourceVersion lets the API server reject concurrent changes of two users.
-		ResourceVersion string            `json:"resourceVersion"`
-		Annotations     map[string]string `json:"annotations,omitempty"`
-	} `json:"metadata"`
-	Spec struct {
-		// Cancel is removed if it is nil.
-		Cancel *bool `json:"cancel"`
-	} `json:"spec"`
-}
-
-// Edit patches a build as it was read.
-func (c *Client) Edit(ctx context.Context, b *api.AgentBuild, patch Patch) error {
-	patch.Metadata.ResourceVersion = b.ResourceVersion
-	data, err := json.Marshal(patch)
+// edit patches a build as it was read, so that the API server rejects concurrent changes of two
+// users. It removes spec.cancel if cancel is nil.
+func (c *Client) edit(ctx context.Context, b *api.AgentBuild, cancel any,
+	annotations map[string]string) error {
+	data, err := json.Marshal(map[string]any{"spec": map[string]any{"cancel": cancel},
+		"metadata": map[string]any{"resourceVersion": b.ResourceVersion,
+			"annotations": annotations}})
 	if err == nil {
 		_, err = c.builds(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, data,
 			metav1.PatchOptions{})
@@ -189,7 +171,7 @@ func (c *Client) LastRun(ctx context.Context,
 	namespace, name := c.Place(b), b.Status.PipelineRunName
 	if namespace == c.BuildNamespace {
 		var err error
-		if name, err = newest(ctx, c, b); err != nil {
+		if name, err = c.newest(ctx, b); err != nil {
 			return nil, nil, fmt.Errorf("looking for the run of AgentBuild %s/%s: %w", b.Namespace,
 				b.Name, err)
 		}
@@ -197,36 +179,39 @@ func (c *Client) LastRun(ctx context.Context,
 	if name == "" {
 		return nil, nil, nil
 	}
-	run := &tektonv1.PipelineRun{}
-	if err := c.read(ctx, pipelineRuns, namespace, name, run); apierrors.IsNotFound(err) {
+	run, err := read[tektonv1.PipelineRun](
+		c.Resource(pipelineRuns).Namespace(namespace).Get(ctx, name, metav1.GetOptions{}))
+	if apierrors.IsNotFound(err) || err == nil && !isOf(run, b) {
 		return nil, nil, nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading run %s: %w", name, err)
 	}
-	if !isOf(run, b) {
-		return nil, nil, nil
-	}
-	found, err := c.Resource(taskRuns).Namespace(namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: labels.Set{pipeline.PipelineRunLabelKey: name}.String()})
+	found, err := c.taskRuns(ctx, b, labels.Set{pipeline.PipelineRunLabelKey: name}.String())
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing the tasks of run %s: %w", name, err)
-	}
-	var list tektonv1.TaskRunList
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(),
-		&list); err != nil {
-		return nil, nil, fmt.Errorf("reading the tasks of run %s: %w", name, err)
+		return nil, nil, err
 	}
 	var tasks []tektonv1.TaskRun
 	for _, child := range run.Status.ChildReferences {
-		at := slices.IndexFunc(list.Items,
-			func(t tektonv1.TaskRun) bool { return t.Name == child.Name })
-		if at >= 0 {
-			task := list.Items[at]
-			task.Name = child.PipelineTaskName
-			tasks = append(tasks, task)
+		for _, task := range found {
+			if task.Name == child.Name {
+				task.Name = child.PipelineTaskName
+				tasks = append(tasks, task)
+			}
 		}
 	}
 	return run, tasks, nil
+}
+
+// taskRuns of a build where its last run is.
+func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild,
+	selector string) ([]tektonv1.TaskRun, error) {
+	list, err := read[tektonv1.TaskRunList](c.Resource(taskRuns).Namespace(c.Place(b)).
+		List(ctx, metav1.ListOptions{LabelSelector: selector}))
+	if err != nil {
+		return nil, fmt.Errorf("listing the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name,
+			err)
+	}
+	return list.Items, nil
 }
 
 // Place is the namespace of the build's last run.
@@ -258,26 +243,6 @@ func (c *Client) Tasks(ctx context.Context, b *api.AgentBuild) (tasks []api.Task
 	return tasks, err
 }
 
-// statusOf a task that may still run.
-func statusOf(run *tektonv1.TaskRun) api.TaskStatus {
-	t := api.TaskStatus{Name: run.Name, State: "Pending", StartTime: run.Status.StartTime,
-		CompletionTime: run.Status.CompletionTime}
-	if c := run.Status.GetCondition("Succeeded"); c != nil {
-		t.Reason = c.Reason
-		switch {
-		case c.Reason == tektonv1.TaskRunReasonCancelled.String():
-			t.State = "Cancelled"
-		case c.IsTrue():
-			t.State = "Succeeded"
-		case c.IsFalse():
-			t.State = "Failed"
-		default:
-			t.State = "Running"
-		}
-	}
-	return t
-}
-
 // ErrNotBuilt ends the wait for a build that failed or was cancelled.
 var ErrNotBuilt = errors.New("the build did not succeed")
 
@@ -289,20 +254,19 @@ const poll = time.Second
 func (c *Client) Await(ctx context.Context, b *api.AgentBuild, generation int64,
 	show func(now *api.AgentBuild)) error {
 	for {
-		over, err := c.watch(ctx, b, func(now *api.AgentBuild) (bool, error) {
-			if now.Status.ObservedGeneration < generation || now.Status.Phase == "" {
-				return false, nil
-			}
-			show(now)
-			if now.Over() && now.Status.Phase != api.PhaseSucceeded {
-				return true, ErrNotBuilt
-			}
-			return now.Over(), nil
-		})
-		if over || err != nil {
+		now, err := c.With(b.Namespace).Get(ctx, b.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("AgentBuild %s/%s was deleted", b.Namespace, b.Name)
+		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 			return err
+		case err == nil && now.Status.ObservedGeneration >= generation && now.Status.Phase != "":
+			if show(now); now.Over() && now.Status.Phase != api.PhaseSucceeded {
+				return ErrNotBuilt
+			} else if now.Over() {
+				return nil
+			}
 		}
-		// API servers end a watch after half an hour, or when they restart.
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -311,58 +275,7 @@ func (c *Client) Await(ctx context.Context, b *api.AgentBuild, generation int64,
 					"describe %s -n %s`", b.Namespace, b.Name, b.Name, b.Namespace)
 			}
 			return fmt.Errorf("no longer waiting for AgentBuild %s/%s; it continues", b.Namespace, b.Name)
-		case <-time.After(time.Second):
+		case <-time.After(poll):
 		}
 	}
-}
-
-func deleted(b *api.AgentBuild) error {
-	return fmt.Errorf("AgentBuild %s/%s was deleted", b.Namespace, b.Name)
-}
-
-// watch a build until look says that it is over, or the API server ends the watch. look sees it
-// when it changes, and now and then.
-func (c *Client) watch(ctx context.Context, b *api.AgentBuild,
-	look func(now *api.AgentBuild) (over bool, err error)) (over bool, err error) {
-	watch, err := c.builds(b.Namespace).Watch(ctx,
-		metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("metadata.name", b.Name).String()})
-	switch {
-	case err != nil && denied(err):
-		return false, fmt.Errorf("watching AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
-	case err != nil:
-		return false, nil
-	}
-	defer watch.Stop()
-	// A watch reports only deletions that follow it.
-	if _, err := c.builds(b.Namespace).Get(ctx, b.Name,
-		metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		return false, deleted(b)
-	}
-	now := &api.AgentBuild{}
-	for {
-		select {
-		case <-time.After(2 * poll): // its tasks may have changed
-		case event := <-watch.ResultChan():
-			u, ok := event.Object.(*unstructured.Unstructured)
-			switch {
-			case !ok: // the API server ends the watch
-				return false, nil
-			case event.Type == apiwatch.Deleted:
-				return false, deleted(b)
-			}
-			now = &api.AgentBuild{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, now); err != nil {
-				return false, fmt.Errorf("reading AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
-			}
-		}
-		if over, err := look(now); over || err != nil {
-			return over, err
-		}
-	}
-}
-
-// denied reports whether the API server refused, and did not only fail to answer.
-func denied(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
 }

@@ -11,8 +11,6 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -26,15 +24,12 @@ type Run struct {
 	Tasks []Task `json:"tasks"`
 }
 
-// Door is a console through which isolated runs are read by whoever may get agentbuilds/log in
-// the namespace of the build.
-type Door struct {
-	// Open an answer of the console's server; what it does not have is NotFound.
-	Open func(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error)
-}
+// Door opens an answer of a console, through which isolated runs are read by whoever may get
+// agentbuilds/log in the namespace of the build. What the console does not have is NotFound.
+type Door func(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error)
 
 // doorTo what err says may not be read where it is. It is nil without an error.
-func doorTo(c *Client, b *api.AgentBuild, err error) (*Door, error) {
+func doorTo(c *Client, b *api.AgentBuild, err error) (Door, error) {
 	namespace := b.Status.PipelineRunNamespace
 	if err == nil || !apierrors.IsForbidden(err) || namespace == "" {
 		return nil, err
@@ -67,8 +62,8 @@ func (c *Client) Run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) 
 	return out, nil
 }
 
-func (d *Door) run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
-	body, err := d.Open(ctx, DoorPath(b.Namespace, b.Name), url.Values{"uid": {string(b.UID)}})
+func (d Door) run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
+	body, err := d(ctx, DoorPath(b.Namespace, b.Name), url.Values{"uid": {string(b.UID)}})
 	if err != nil {
 		return out, fmt.Errorf("reading the run of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
@@ -98,7 +93,7 @@ func (c *Client) log(
 	for name := range options {
 		parameters.Set(name, options.Get(name))
 	}
-	body, err := door.Open(ctx, DoorPath(b.Namespace, b.Name)+"/"+pod+"/"+container, parameters)
+	body, err := door(ctx, DoorPath(b.Namespace, b.Name)+"/"+pod+"/"+container, parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -141,19 +136,13 @@ func (r *Reader) OpenLog(
 	if err != nil {
 		return nil, err
 	}
-	of := metav1.ListOptions{LabelSelector: selector(b, r.Place(b))}
-	found, err := r.Resource(taskRuns).Namespace(r.Place(b)).List(ctx, of)
+	found, err := r.taskRuns(ctx, b, selector(b, r.Place(b)))
 	leave()
 	if err != nil {
-		return nil, fmt.Errorf("listing the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
-	}
-	var list tektonv1.TaskRunList
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(),
-		&list); err != nil {
-		return nil, fmt.Errorf("reading the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
+		return nil, err
 	}
 	step := func(s tektonv1.StepState) bool { return s.Container == container }
-	if !slices.ContainsFunc(list.Items, func(t tektonv1.TaskRun) bool {
+	if !slices.ContainsFunc(found, func(t tektonv1.TaskRun) bool {
 		return isOf(&t, b) && t.Status.PodName == pod && slices.ContainsFunc(t.Status.Steps, step)
 	}) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, pod)

@@ -119,8 +119,8 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 				time.Sleep(poll)
 				return nil
 			}
-			task := &tektonv1.TaskRun{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, task); err != nil {
+			task, err := read[tektonv1.TaskRun](u, nil)
+			if err != nil {
 				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
 			if isOf(task, b) && !task.CreationTimestamp.Before(p.since) {

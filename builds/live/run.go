@@ -16,12 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/live/graph"
+	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -38,10 +41,7 @@ type View struct {
 // Task of a run.
 type Task struct {
 	api.TaskStatus
-	// After are the tasks that it waits for, When the conditions that it runs under.
-	After, When []string `json:"-"`
-	// Finally is true for a task that runs after all others.
-	Finally bool `json:"-"`
+	Order `json:"-"`
 	// Pod that runs its steps; empty before it has one.
 	Pod   string `json:"pod,omitempty"`
 	Steps []Step `json:"steps,omitempty"`
@@ -60,83 +60,65 @@ type Step struct {
 }
 
 // Took is how long a task took; zero while it runs.
-func (t Task) Took() time.Duration {
-	if t.StartTime == nil || t.CompletionTime == nil {
-		return 0
-	}
-	return max(0, t.CompletionTime.Sub(t.StartTime.Time)).Round(time.Second)
-}
+func (t Task) Took() time.Duration { return took(t.StartTime, t.CompletionTime) }
 
 // Began is when a task began; zero before that.
-func (t Task) Began() time.Time {
-	if t.StartTime == nil {
-		return time.Time{}
-	}
-	return t.StartTime.Time
-}
+func (t Task) Began() time.Time { return ptr.Deref(t.StartTime, metav1.Time{}).Time }
 
 // ViewOf returns the view of a build's last run. The run is nil where it is gone: the build's
 // status then has the tasks.
 func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun) View {
 	v := View{}
-	if run == nil || pipelineOf(run) == nil {
+	if spec := pipelineOf(run); spec != nil {
+		drawn := PipelineOf(b.Name, spec)
+		for task := range tekton.Tasks(spec) {
+			t := taskOf(b, run, tasks, task.Name)
+			t.Order = drawn.Tasks[len(v.Tasks)].Order
+			v.Tasks = append(v.Tasks, t)
+			v.Params = append(v.Params, paramsOf(b, run, task)...)
+		}
+	} else {
 		for _, t := range b.Status.Tasks {
 			v.Tasks = append(v.Tasks, Task{TaskStatus: t})
 		}
-		v.Columns = [][]Task{v.Tasks}
-		return v
 	}
-	spec := pipelineOf(run)
-	drawn := graph.Of(b.Name, &tektonv1.Pipeline{Spec: *spec})
-	known := slices.Concat(spec.Tasks, spec.Finally)
-	for i := range known {
-		t := taskOf(b, run, tasks, known[i].Name)
-		t.After, t.When, t.Finally =
-			drawn.Tasks[i].After, drawn.Tasks[i].When, drawn.Tasks[i].Finally
-		v.Tasks = append(v.Tasks, t)
-		v.Params = append(v.Params, paramsOf(b, run, &known[i])...)
-	}
-
-	for _, column := range drawn.Columns() {
-		var tasks []Task
-		for _, i := range column {
-			tasks = append(tasks, v.Tasks[i])
-		}
-		v.Columns = append(v.Columns, tasks)
-	}
+	v.Columns = columns(v.Tasks)
 	return v
 }
 
-// pipelineOf a run, as Tekton resolved it; nil where it has not.
+// pipelineOf a run, as Tekton resolved it; nil where it has not, or there is no run.
 func pipelineOf(run *tektonv1.PipelineRun) *tektonv1.PipelineSpec {
-	if run.Status.PipelineSpec != nil {
-		return run.Status.PipelineSpec
+	if run == nil {
+		return nil
 	}
-	return run.Spec.PipelineSpec
+	return cmp.Or(run.Status.PipelineSpec, run.Spec.PipelineSpec)
 }
 
 // taskOf a run by its name: the status of a finished build has more than its TaskRun, and a
 // task that was skipped has none.
 func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, name string) Task {
 	t := Task{TaskStatus: api.TaskStatus{Name: name, State: "Pending"}}
-	if slices.ContainsFunc(run.Status.SkippedTasks,
-		func(s tektonv1.SkippedTask) bool { return s.Name == name }) {
-		t.State = "Skipped"
+	for _, s := range run.Status.SkippedTasks {
+		if s.Name == name {
+			t.State = "Skipped"
+		}
 	}
-	if at := slices.IndexFunc(tasks, func(r tektonv1.TaskRun) bool { return r.Name == name }); at >= 0 {
-		t = begun(&tasks[at])
+	for i := range tasks {
+		if tasks[i].Name == name {
+			t = begun(&tasks[i])
+		}
 	}
-	if at := slices.IndexFunc(b.Status.Tasks, func(s api.TaskStatus) bool {
-		return s.Name == name
-	}); at >= 0 && b.Status.PipelineRunUID == run.UID {
-		t.TaskStatus = b.Status.Tasks[at]
+	for _, s := range b.Status.Tasks {
+		if s.Name == name && b.Status.PipelineRunUID == run.UID {
+			t.TaskStatus = s
+		}
 	}
 	return t
 }
 
 // begun is a task that has a TaskRun.
 func begun(run *tektonv1.TaskRun) Task {
-	t := Task{TaskStatus: statusOf(run), Pod: run.Status.PodName}
+	t := Task{TaskStatus: failure.TaskState(run.Name, run), Pod: run.Status.PodName}
 	for _, s := range run.Status.Steps {
 		t.Steps = append(t.Steps, stepOf(s))
 	}
@@ -179,22 +161,19 @@ func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun,
 	}
 	for _, declared := range task.TaskSpec.Params {
 		p := Param{Task: task.Name, Name: declared.Name}
-		value, ok := given[declared.Name]
-		switch {
-		case !ok && declared.Default == nil:
-			continue
-		case !ok:
-			p.Value, p.From = valueText(*declared.Default), "the step's default"
-		default:
+		if value, ok := given[declared.Name]; ok {
 			p.Value, p.From = valueText(value), origin(b, task.Name, declared.Name, value)
-			if name, is := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(p.Value, ")"),
-				"[*]"), "$(params."); is {
-				if at := slices.IndexFunc(run.Spec.Params,
-					func(r tektonv1.Param) bool { return r.Name == name }); at >= 0 {
-					p.Value, p.From =
-						valueText(run.Spec.Params[at].Value), cmp.Or(recipe.Field(name), "the run")
+			of, isOfRun := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(p.Value, ")"),
+				"[*]"), "$(params.")
+			for _, r := range run.Spec.Params {
+				if isOfRun && r.Name == of {
+					p.Value, p.From = valueText(r.Value), cmp.Or(recipe.Field(of), "the run")
 				}
 			}
+		} else if declared.Default != nil {
+			p.Value, p.From = valueText(*declared.Default), "the step's default"
+		} else {
+			continue
 		}
 		out = append(out, p)
 	}
@@ -213,7 +192,7 @@ func origin(b *api.AgentBuild, task, name string, value tektonv1.ParamValue) str
 		if p == nil {
 			return false
 		}
-		same := text == buildText(*p)
+		same := text == valueText(compose.ValueOf(*p))
 		differs = differs || !same
 		return same
 	}
@@ -231,18 +210,6 @@ func origin(b *api.AgentBuild, task, name string, value tektonv1.ParamValue) str
 		return "an earlier spec of this build"
 	}
 	return "the template"
-}
-
-func buildText(p api.Parameter) string {
-	switch {
-	case p.Array != nil:
-		return strings.Join(p.Array, "\n")
-	case p.Object != nil:
-		return valueText(tektonv1.ParamValue{Type: tektonv1.ParamTypeObject, ObjectVal: p.Object})
-	case p.Value != nil:
-		return *p.Value
-	}
-	return ""
 }
 
 func valueText(v tektonv1.ParamValue) string {
@@ -272,48 +239,45 @@ const (
 func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
 	var all runs.PipelineRunList
 	for more := true; more && len(all.Items) < maxRuns; {
-		page, err := c.runsAfter(ctx, b, all.Continue)
+		page, err := c.listRuns(ctx, b, func(r *rest.Request) {
+			r.Param("limit", fmt.Sprint(runsPage)) // one may have more than a megabyte
+			if all.Continue != "" {
+				r.Param("continue", all.Continue)
+			}
+		})
 		if err != nil {
 			return nil, fmt.Errorf("reading the runs of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 		}
 		all.Items, all.Continue, more =
 			append(all.Items, page.Items...), page.Continue, page.Continue != ""
 	}
-	if c.Place(b) == b.Namespace {
-		return runs.OwnedBy(b, &all), nil
+	return c.ofBuild(b, &all), nil
+}
+
+// newest is the name of a build's last run, by what all of them say about themselves; "" for none.
+func (c *Client) newest(ctx context.Context, b *api.AgentBuild) (string, error) {
+	list, err := c.listRuns(ctx, b, func(r *rest.Request) {
+		r.SetHeader("Accept",
+			"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json")
+	})
+	if all := c.ofBuild(b, &list); len(all) > 0 {
+		return all[0].Name, err
 	}
-	var out []runs.Run
+	return "", err
+}
+
+// ofBuild returns those of the runs where a build's last run is that are the build's, newest first.
+func (c *Client) ofBuild(b *api.AgentBuild, all *runs.PipelineRunList) (out []runs.Run) {
+	if c.Place(b) == b.Namespace {
+		return runs.OwnedBy(b, all)
+	}
 	for i := range all.Items {
 		if isOf(&all.Items[i], b) {
 			out = append(out, runs.Read(&all.Items[i]))
 		}
 	}
 	runs.Sort(out)
-	return out, nil
-}
-
-// newest is the name of a build's last run, by what all of them say about themselves; "" for none.
-func newest(ctx context.Context, c *Client, b *api.AgentBuild) (string, error) {
-	var list metav1.PartialObjectMetadataList
-	raw, err := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("labelSelector",
-		selector(b, c.Place(b))).
-		SetHeader("Accept",
-			"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json").
-		DoRaw(ctx)
-	if err == nil {
-		err = json.Unmarshal(raw, &list)
-	}
-	var all []runs.Run
-	for _, one := range list.Items {
-		if isOf(&one, b) {
-			all = append(all, runs.Read(&runs.PipelineRun{ObjectMeta: one.ObjectMeta}))
-		}
-	}
-	if err != nil || len(all) == 0 {
-		return "", err
-	}
-	runs.Sort(all)
-	return all[0].Name, nil
+	return out
 }
 
 // selector of a build's runs in a namespace and of their tasks. In the platform's there may be
@@ -327,14 +291,12 @@ func selector(b *api.AgentBuild, namespace string) string {
 	return of.String()
 }
 
-// runsAfter reads the next few runs of a build, because one may have more than a megabyte.
-func (c *Client) runsAfter(ctx context.Context, b *api.AgentBuild,
-	next string) (page runs.PipelineRunList, err error) {
-	request := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").Param("limit",
-		fmt.Sprint(runsPage)).Param("labelSelector", selector(b, c.Place(b)))
-	if next != "" {
-		request.Param("continue", next)
-	}
+// listRuns sends a request for runs of a build.
+func (c *Client) listRuns(ctx context.Context, b *api.AgentBuild,
+	set func(*rest.Request)) (page runs.PipelineRunList, err error) {
+	request := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").
+		Param("labelSelector", selector(b, c.Place(b)))
+	set(request)
 	raw, err := request.Stream(ctx)
 	if err != nil {
 		return page, err

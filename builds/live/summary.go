@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
 )
@@ -47,8 +48,9 @@ func (s Summary) At() time.Time {
 }
 
 // Took is how long the last run took; zero while it runs.
-func (s Summary) Took() time.Duration {
-	began, ended := s.Status.StartTime, s.Status.CompletionTime
+func (s Summary) Took() time.Duration { return took(s.Status.StartTime, s.Status.CompletionTime) }
+
+func took(began, ended *metav1.Time) time.Duration {
 	if began == nil || ended == nil {
 		return 0
 	}

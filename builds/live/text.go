@@ -2,7 +2,6 @@ package live
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -42,40 +41,32 @@ func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
 	var bytesRead, kept, skipped int
 	reader := bufio.NewReaderSize(log, maxLine)
 	for bytesRead < limit {
-		line, err := reader.ReadSlice('\n')
-		bytesRead += len(line)
-		content := ""
-		if len(line) > 0 {
-			long := errors.Is(err, bufio.ErrBufferFull)
-			if long {
-				for len(line) > maxLine-utf8.UTFMax && !utf8.Valid(line) { // not amid a character
-					line = line[:len(line)-1]
-				}
-			}
-			content = Clean(bytes.TrimRight(line, "\r\n"))
-			for errors.Is(err, bufio.ErrBufferFull) && bytesRead < limit {
-				var more []byte
-				more, err = reader.ReadSlice('\n')
-				bytesRead += len(more)
-			}
-			if long {
-				content += " … (the rest of this line is not shown)"
-			}
-			t.Lines = append(t.Lines, content)
-			for kept += len(content) + 1; len(t.Lines) > lines ||
-				kept > size && len(t.Lines) > 1; skipped++ {
-				kept -= len(t.Lines[0]) + 1
-				t.Lines = t.Lines[1:]
-			}
-		}
+		line, long, err := reader.ReadLine()
 		if errors.Is(err, io.EOF) {
 			if skipped > 0 {
 				t.Cut = fmt.Sprintf("the last %s", text.Count(len(t.Lines), "line"))
 			}
 			return t, nil
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		} else if err != nil {
 			return t, fmt.Errorf("reading a log: %w", err)
+		}
+		bytesRead += len(line) + 1
+		for long && len(line) > maxLine-utf8.UTFMax && !utf8.Valid(line) { // not amid a character
+			line = line[:len(line)-1]
+		}
+		content := Clean(line)
+		if long {
+			content += " … (the rest of this line is not shown)"
+		}
+		for long && err == nil && bytesRead < limit {
+			line, long, err = reader.ReadLine()
+			bytesRead += len(line)
+		}
+		t.Lines = append(t.Lines, content)
+		for kept += len(content) + 1; len(t.Lines) > lines ||
+			kept > size && len(t.Lines) > 1; skipped++ {
+			kept -= len(t.Lines[0]) + 1
+			t.Lines = t.Lines[1:]
 		}
 	}
 	t.Cut = fmt.Sprintf("the last lines of the first %d MiB", limit>>20)

@@ -134,7 +134,7 @@ func (y *yard) programOf(token string) *live.Client {
 	y.must(os.WriteFile(file, []byte(token), 0o600))
 	console, err := ask.Catalog{Address: y.url, TokenFile: file}.Connect(func(string) {})
 	y.must(err)
-	c.Door = func() (*live.Door, error) { return &live.Door{Open: console.Open}, nil }
+	c.Door = func() (live.Door, error) { return console.Open, nil }
 	return c
 }
 

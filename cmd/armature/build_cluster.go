@@ -41,24 +41,23 @@ const doorUsage = "address of the catalog, whose console shows runs that you may
 func knownCatalog() *cli.Catalog { return &cli.Catalog{Address: os.Getenv("ARMATURE_CATALOG")} }
 
 // doorAt a catalog; nil where its address is not known.
-func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (*live.Door, error) {
+func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (live.Door, error) {
 	if at.Address == "" {
 		return nil
 	}
-	return sync.OnceValues(func() (*live.Door, error) {
+	return sync.OnceValues(func() (live.Door, error) {
 		console, err := at.Connect(cmd, k.Loader().ClientConfig)
 		if err != nil {
 			return nil, err
 		}
-		return &live.Door{
-			Open: func(ctx context.Context, path string,
-				parameters url.Values) (io.ReadCloser, error) {
-				body, err := console.Open(ctx, path, parameters)
-				if errors.Is(err, store.ErrNotFound) {
-					err = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, path)
-				}
-				return body, err
-			}}, nil
+		return func(ctx context.Context, path string,
+			parameters url.Values) (io.ReadCloser, error) {
+			body, err := console.Open(ctx, path, parameters)
+			if errors.Is(err, store.ErrNotFound) {
+				err = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, path)
+			}
+			return body, err
+		}, nil
 	})
 }
 

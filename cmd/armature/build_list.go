@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -42,15 +43,11 @@ func buildListCommand() *cobra.Command {
 			for i := range list.Items {
 				b := &list.Items[i]
 				b.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind))
-				commit := ""
-				if b.Status.Source != nil {
-					commit = b.Status.Source.Git.CommitSHA
-				}
 				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, text.Plain(b.Spec.Mode),
 					string(b.Status.Phase), ready(b), text.Plain(b.Status.BuiltImage),
 					duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
 					b.Status.PipelineRunName, text.Plain(b.Spec.Source.SourceRepository),
-					text.Plain(commit), text.Plain(b.Status.Message)})
+					text.Plain(live.Summary{AgentBuild: b}.Commit()), text.Plain(b.Status.Message)})
 				l.Names = append(l.Names, "agentbuild."+c.Group+"/"+b.Name)
 			}
 			return l.Print(cmd, format)

@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/builds/install"
-	"github.com/armature-dev/armature/builds/live/graph"
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/registry/pins"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/templates"
@@ -69,7 +69,7 @@ The flowchart omits dependencies that follow from others.`,
 				return err
 			}
 			var objects []any
-			var pipelines []graph.Pipeline
+			var pipelines []live.Pipeline
 			var problems []error
 			for _, b := range builds {
 				if mode != "" {
@@ -87,7 +87,8 @@ The flowchart omits dependencies that follow from others.`,
 					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 				}
 				if drawn {
-					pipelines = append(pipelines, graph.Of("AgentBuild "+b.Name, out.Pipeline))
+					pipelines = append(pipelines,
+						live.PipelineOf("AgentBuild "+b.Name, &out.Pipeline.Spec))
 				} else {
 					objects = append(objects, manifest.Objects(out)...)
 				}
@@ -96,7 +97,7 @@ The flowchart omits dependencies that follow from others.`,
 				return err // nothing is printed of a file with a problem
 			}
 			if drawn {
-				return graph.Write(cmd.OutOrStdout(), format, pipelines)
+				return live.Write(cmd.OutOrStdout(), format, pipelines)
 			}
 			return cli.PrintObjects(cmd.OutOrStdout(), format, objects...)
 		},
@@ -124,7 +125,7 @@ The flowchart omits dependencies that follow from others.`,
 // planFormats are those of -o, the default first.
 func planFormats(drawn bool) []string {
 	if drawn {
-		return graph.Formats()
+		return live.Formats()
 	}
 	return []string{"yaml", "json"}
 }

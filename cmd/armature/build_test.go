@@ -30,7 +30,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/controller/buildtest"
-	"github.com/armature-dev/armature/builds/live/graph"
+	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/page"
@@ -282,8 +282,8 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := graph.Write(io.Discard, "mermaid",
-				[]graph.Pipeline{graph.Of("weather", out.Pipeline)}); err != nil {
+			if err := live.Write(io.Discard, "mermaid",
+				[]live.Pipeline{live.PipelineOf("weather", &out.Pipeline.Spec)}); err != nil {
 				t.Fatal(err)
 			}
 			if err := cli.PrintObjects(io.Discard, "json", manifest.Objects(out)...); err != nil {

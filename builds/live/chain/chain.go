@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/armature-dev/armature/builds/api"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
@@ -64,15 +66,11 @@ type Workload struct {
 func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	w := Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(),
 		Package: o.GetLabels()[keys.LabelName]}
-	at := workload.SpecOf(o.GetKind())
-	for _, list := range []string{"initContainers", "containers"} {
-		containers, _, _ := unstructured.NestedSlice(o.Object,
-			append(at[:len(at):len(at)], list)...)
-		for _, c := range containers {
-			if container, ok := c.(map[string]any); ok {
-				w.Images = append(w.Images, fmt.Sprint(container["image"]))
-			}
-		}
+	var pod corev1.PodSpec
+	spec, _, _ := unstructured.NestedMap(o.Object, workload.SpecOf(o.GetKind())...)
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod) // the API server checked it
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		w.Images = append(w.Images, c.Image)
 	}
 	count := func(path ...string) int {
 		n, _, _ := unstructured.NestedInt64(o.Object, path...)
@@ -101,20 +99,21 @@ func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 // BuildOf returns the AgentBuild of a workload: the one whose image it runs, of any digest, or else
 // the one of its name, or nil.
 func BuildOf(w Workload, builds []api.AgentBuild) *api.AgentBuild {
+	var named *api.AgentBuild
 	for i, b := range builds {
-		if b.Namespace == w.Namespace && b.Status.BuiltImage != "" &&
-			slices.ContainsFunc(w.Images, func(image string) bool {
-				return repository(image) == repository(b.Status.BuiltImage)
-			}) {
+		if b.Namespace != w.Namespace {
+			continue
+		}
+		if b.Status.BuiltImage != "" && slices.ContainsFunc(w.Images, func(image string) bool {
+			return repository(image) == repository(b.Status.BuiltImage)
+		}) {
 			return &builds[i]
 		}
-	}
-	for i, b := range builds {
-		if b.Namespace == w.Namespace && b.Name == w.Name {
-			return &builds[i]
+		if b.Name == w.Name {
+			named = &builds[i]
 		}
 	}
-	return nil
+	return named
 }
 
 // repository of an image, without tag and digest.
@@ -140,9 +139,9 @@ func UpdateOf(b *api.AgentBuild, all []updates.ImageUpdate) *updates.ImageUpdate
 // Of a workload and its build; u is nil if no ImageUpdate writes its image.
 func Of(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Chain {
 	c := Chain{Namespace: w.Namespace, Workload: w.Kind + "/" + w.Name, Build: b.Name}
-	c.Links = append(c.Links, commit(b), run(b), image(b))
-	if attested := meta.FindStatusCondition(b.Status.Conditions,
-		api.ConditionAttested); attested != nil || b.Status.BuiltImage != "" {
+	attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
+	c.Links = append(c.Links, commit(b), run(b, attested), image(b))
+	if attested != nil || b.Status.BuiltImage != "" {
 		c.Links = append(c.Links, attestation(b, attested))
 	}
 	if u != nil {
@@ -170,40 +169,35 @@ func (c Chain) Stop() *Link {
 }
 
 func commit(b *api.AgentBuild) Link {
-	l := Link{Name: "commit", State: Done}
 	if s := b.Status.Source; s != nil {
-		l.What = strings.TrimSpace(s.Git.CommitSHA + " " + s.Git.Ref)
-		return l
+		return Link{"commit", Done, strings.TrimSpace(s.Git.CommitSHA + " " + s.Git.Ref), ""}
 	}
-	l.State, l.Why = Waiting, cmp.Or(b.Status.Message, "the revision has not been resolved yet")
-	return l
+	return Link{"commit", Waiting, "",
+		cmp.Or(b.Status.Message, "the revision has not been resolved yet")}
 }
 
-func run(b *api.AgentBuild) Link {
-	l := Link{Name: "run", State: Done, What: b.Status.PipelineRunName}
+func run(b *api.AgentBuild, attested *metav1.Condition) Link {
+	l := Link{"run", Waiting, b.Status.PipelineRunName, b.Status.Message}
 	switch b.Status.Phase {
 	case api.PhaseSucceeded:
-		return l
+		l.State = Done
 	case api.PhaseFailed, api.PhaseCancelled:
 		l.State = Failed
-		if attested := meta.FindStatusCondition(b.Status.Conditions,
-			api.ConditionAttested); attested != nil && attested.Status == metav1.ConditionFalse {
+		if attested != nil && attested.Status == metav1.ConditionFalse {
 			l.State = Done // it is the attestation that failed
-			return l
 		}
-	default:
-		l.State = Waiting
 	}
-	l.Why = b.Status.Message
+	if l.State == Done {
+		l.Why = ""
+	}
 	return l
 }
 
 func image(b *api.AgentBuild) Link {
-	l := Link{Name: "image", State: Done, What: b.Status.BuiltImage}
-	if l.What == "" {
-		l.State, l.Why = Waiting, "no run has succeeded yet"
+	if b.Status.BuiltImage == "" {
+		return Link{"image", Waiting, "", "no run has succeeded yet"}
 	}
-	return l
+	return Link{"image", Done, b.Status.BuiltImage, ""}
 }
 
 // attestation as status claims it. c is nil for a mode that is not attested.
@@ -212,43 +206,41 @@ func attestation(b *api.AgentBuild, c *metav1.Condition) Link {
 	if c == nil || b.Status.Attestation != nil {
 		l.What = b.Claim()
 	}
-	switch {
-	case c == nil || c.Status == metav1.ConditionTrue:
-		return l
-	case c.Status == metav1.ConditionFalse:
-		l.State = Failed
-	default:
-		l.State = Waiting
+	if c != nil && c.Status != metav1.ConditionTrue {
+		l.State, l.Why = Waiting, c.Message
+		if c.Status == metav1.ConditionFalse {
+			l.State = Failed
+		}
 	}
-	l.Why = c.Message
 	return l
 }
 
 func lock(b *api.AgentBuild, u *updates.ImageUpdate) Link {
-	l := Link{Name: "lock", State: Done,
-		What: strings.TrimSpace(cmp.Or(u.Status.PullRequest, u.Status.Commit) + " " + u.Spec.Branch)}
+	link := func(state State, why string) Link {
+		return Link{"lock", state, strings.TrimSpace(
+			cmp.Or(u.Status.PullRequest, u.Status.Commit) + " " + u.Spec.Branch), why}
+	}
 	for _, h := range u.Status.Held {
 		if h.Build == b.Name && h.Image == b.Status.BuiltImage {
-			if l.State, l.Why =
-				Failed, "held back: "+h.Why; !strings.Contains(h.Why, "\n  hint: ") {
-				l.Why += "\n  hint: build a newer commit, or list its digest in spec.accept of " +
+			why := "held back: " + h.Why
+			if !strings.Contains(h.Why, "\n  hint: ") {
+				why += "\n  hint: build a newer commit, or list its digest in spec.accept of " +
 					"ImageUpdate " + u.Name
 			}
-			return l
+			return link(Failed, why)
 		}
 	}
 	ready := meta.FindStatusCondition(u.Status.Conditions, updates.ConditionReady)
 	switch {
 	case ready == nil:
-		l.State, l.Why = Waiting, "ImageUpdate "+u.Name+" has not been reconciled yet"
+		return link(Waiting, "ImageUpdate "+u.Name+" has not been reconciled yet")
 	case ready.Reason == updates.ReasonProposed:
-		l.State, l.Why =
-			Waiting, "the pull request is open\n  hint: merge it: "+u.Status.PullRequest
+		return link(Waiting, "the pull request is open\n  hint: merge it: "+u.Status.PullRequest)
 	case ready.Status != metav1.ConditionTrue && ready.Reason != updates.ReasonHeldBack &&
 		ready.Reason != updates.ReasonNotAttested:
-		l.State, l.Why = Failed, "ImageUpdate "+u.Name+": "+ready.Message
+		return link(Failed, "ImageUpdate "+u.Name+": "+ready.Message)
 	}
-	return l
+	return link(Done, "")
 }
 
 func workloadLink(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
@@ -260,13 +252,12 @@ func workloadLink(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 	if built == "" || slices.Contains(w.Images, built) {
 		return l
 	}
-	l.State = Waiting
+	l.State, l.Why = Waiting, "its image differs from the build's"
 	for _, image := range w.Images {
 		if repository(image) == repository(built) {
 			l.Why = "it has " + image
 		}
 	}
-	l.Why = cmp.Or(l.Why, "its image differs from the build's")
 	l.Why += "\n  hint: render and apply the branch"
 	if u == nil {
 		l.Why += "; put the image into the lock first: armature pin-builds PATH -n " + w.Namespace
@@ -275,10 +266,10 @@ func workloadLink(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Link {
 }
 
 func pods(w Workload) Link {
-	l := Link{Name: "pods", State: Done, What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
+	what := fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)
 	if w.Ready < w.Desired {
-		l.State, l.Why =
-			Waiting, "not all pods are ready\n  hint: kubectl describe pods shows the reason"
+		return Link{"pods", Waiting, what,
+			"not all pods are ready\n  hint: kubectl describe pods shows the reason"}
 	}
-	return l
+	return Link{"pods", Done, what, ""}
 }

@@ -1,4 +1,4 @@
-package graph_test
+package live
 
 import (
 	"flag"
@@ -20,24 +20,23 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/live/graph"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.txtar")
 
-func drawn(t testing.TB, format string, pipelines ...graph.Pipeline) string {
+func drawn(t testing.TB, format string, pipelines ...Pipeline) string {
 	t.Helper()
 	var b strings.Builder
-	if err := graph.Write(&b, format, pipelines); err != nil {
+	if err := Write(&b, format, pipelines); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
 }
 
 // shipped composes the example's build in a shipped mode.
-func shipped(t testing.TB, mode string) graph.Pipeline {
+func shipped(t testing.TB, mode string) Pipeline {
 	t.Helper()
-	data, err := os.ReadFile("../../../examples/builds/weather.yaml")
+	data, err := os.ReadFile("../../examples/builds/weather.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func shipped(t testing.TB, mode string) graph.Pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return graph.Of("AgentBuild "+builds[0].Name, out.Pipeline)
+	return PipelineOf("AgentBuild "+builds[0].Name, &out.Pipeline.Spec)
 }
 
 // TestGoldens: each shipped mode has its drawings in testdata, in every format.
@@ -64,7 +63,7 @@ func TestGoldens(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			p := shipped(t, mode)
 			got := &txtar.Archive{}
-			for _, format := range graph.Formats() {
+			for _, format := range Formats() {
 				first := drawn(t, format, p)
 				if again := drawn(t, format, shipped(t, mode)); again != first {
 					t.Errorf("%s: drawn again it differs:\n%s", format, cmp.Diff(first, again))
@@ -91,7 +90,7 @@ func TestGoldens(t *testing.T) {
 
 // TestDrawingInDocs checks that the documentation shows the drawing as it is made today.
 func TestDrawingInDocs(t *testing.T) {
-	const file = "../../../docs/builds.md"
+	const file = "../../docs/builds.md"
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -103,15 +102,15 @@ func TestDrawingInDocs(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is out of date: go test ./builds/live/graph -update", file)
+		t.Fatalf("%s is out of date: go test ./builds/live -update", file)
 	}
 	if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// hostile are names that mean something to what reads the drawings.
-var hostile = []string{
+// hostileNames are names that mean something to what reads the drawings.
+var hostileNames = []string{
 	`"><script>alert(1)</script>`, `x"]; click x "javascript:alert(1)"`,
 	`%%{init: {"securityLevel": "loose"}}%%`, "end", "a\nb --> c", `back\slash\`, `&quot;&#34;`,
 	"#quot;", "`**bold**`", "\u202egnp.exe", "nul\x00 esc\x1b[2J", "not \xff valid", "\ufffe",
@@ -120,22 +119,22 @@ var hostile = []string{
 
 // attacked is a pipeline of hostile names in every place, which says what its tasks
 // are called in a drawing.
-func attacked() (graph.Pipeline, []string) {
-	var p tektonv1.Pipeline
-	for i, name := range hostile {
+func attacked() (Pipeline, []string) {
+	var p tektonv1.PipelineSpec
+	for i, name := range hostileNames {
 		task := tektonv1.PipelineTask{Name: name,
 			When: tektonv1.WhenExpressions{{Input: name, Operator: selection.In, Values: []string{name}}}}
 		task.TaskSpec = &tektonv1.EmbeddedTask{
 			TaskSpec: tektonv1.TaskSpec{Steps: []tektonv1.Step{{Name: name}}}}
 		if i > 0 {
-			task.RunAfter = []string{hostile[i-1]}
+			task.RunAfter = []string{hostileNames[i-1]}
 		}
-		p.Spec.Tasks = append(p.Spec.Tasks, task)
-		p.Spec.Finally = append(p.Spec.Finally, tektonv1.PipelineTask{Name: name + "-finally"})
-		p.Spec.Results = append(p.Spec.Results,
+		p.Tasks = append(p.Tasks, task)
+		p.Finally = append(p.Finally, tektonv1.PipelineTask{Name: name + "-finally"})
+		p.Results = append(p.Results,
 			tektonv1.PipelineResult{Name: name, Value: *tektonv1.NewStructuredValues(name)})
 	}
-	drawn := graph.Of(hostile[0], &p)
+	drawn := PipelineOf(hostileNames[0], &p)
 	var names []string
 	for _, task := range drawn.Tasks {
 		names = append(names, task.Name)
@@ -193,7 +192,7 @@ func values(m map[string]string) func(func(string) bool) {
 // for, that finally tasks are in the last column, and that each task is in one column. A
 // circle, which Tekton refuses, ends.
 func TestColumns(t *testing.T) {
-	var p tektonv1.Pipeline
+	var p tektonv1.PipelineSpec
 	for i := range 300 {
 		task := tektonv1.PipelineTask{Name: fmt.Sprintf("task-%d", i)}
 		for j := range i {
@@ -201,17 +200,17 @@ func TestColumns(t *testing.T) {
 				task.RunAfter = append(task.RunAfter, fmt.Sprintf("task-%d", j))
 			}
 		}
-		p.Spec.Tasks = append(p.Spec.Tasks, task)
+		p.Tasks = append(p.Tasks, task)
 	}
-	p.Spec.Finally = []tektonv1.PipelineTask{{Name: "report"}, {Name: "clean-up"}}
-	many := graph.Of("many", &p)
-	columns, at := many.Columns(), map[string]int{}
-	for n, column := range columns {
-		for _, i := range column {
-			at[many.Tasks[i].Name] = n + 1
+	p.Finally = []tektonv1.PipelineTask{{Name: "report"}, {Name: "clean-up"}}
+	many := PipelineOf("many", &p)
+	all, at := columns(many.Tasks), map[string]int{}
+	for n, column := range all {
+		for _, task := range column {
+			at[task.Name] = n + 1
 		}
 	}
-	if len(at) != 302 || len(slices.Concat(columns...)) != 302 {
+	if len(at) != 302 || len(slices.Concat(all...)) != 302 {
 		t.Fatalf("%d tasks are in columns", len(at))
 	}
 	for _, task := range many.Tasks {
@@ -220,18 +219,18 @@ func TestColumns(t *testing.T) {
 				t.Errorf("%s is not right of %s", task.Name, from)
 			}
 		}
-		if last := at[task.Name] == len(columns); last != task.Finally {
+		if last := at[task.Name] == len(all); last != task.Finally {
 			t.Errorf("%s is in the last column: %v", task.Name, last)
 		}
 	}
 
-	var circle tektonv1.Pipeline
+	var circle tektonv1.PipelineSpec
 	for i := range 10 {
-		circle.Spec.Tasks = append(circle.Spec.Tasks, tektonv1.PipelineTask{Name: fmt.Sprint(i),
+		circle.Tasks = append(circle.Tasks, tektonv1.PipelineTask{Name: fmt.Sprint(i),
 			RunAfter: []string{fmt.Sprint((i + 1) % 10)}})
 	}
-	ring := graph.Of("circle", &circle)
-	if got := slices.Concat(ring.Columns()...); len(got) != 10 {
+	ring := PipelineOf("circle", &circle)
+	if got := slices.Concat(columns(ring.Tasks)...); len(got) != 10 {
 		t.Errorf("%d tasks of the circle", len(got))
 	}
 }
@@ -248,7 +247,7 @@ func TestSeveralBuilds(t *testing.T) {
 			t.Errorf("%s: %s", format, out)
 		}
 	}
-	if err := graph.Write(io.Discard, "png", []graph.Pipeline{one}); err == nil {
+	if err := Write(io.Discard, "png", []Pipeline{one}); err == nil {
 		t.Error("an unknown format is accepted")
 	}
 }
