@@ -58,20 +58,24 @@ func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
 	return p == "" || slices.Contains(p.types(), kind) || labels[keys.LabelCredentials] == string(p)
 }
 
+// Hint is how a Secret says that it is for the purpose.
+func (p Purpose) Hint() string {
+	types := ""
+	for i, t := range p.types() {
+		types += []string{"use one of type ", " or "}[i] + string(t)
+	}
+	if types != "" {
+		types += ", or "
+	}
+	return fmt.Sprintf("%slabel it %s=%s", types, keys.LabelCredentials, p)
+}
+
 // Unfit is the problem that the Secret, of the type that it has, is not meant for
 // its purpose.
 func (n Need) Unfit(kind string) *finding.Finding {
-	var types []string
-	for _, t := range n.Purpose.types() {
-		types = append(types, string(t))
-	}
-	hint := fmt.Sprintf("label it %s=%s", keys.LabelCredentials, n.Purpose)
-	if len(types) > 0 {
-		hint = fmt.Sprintf("use one of type %s, or %s", strings.Join(types, " or "), hint)
-	}
 	return n.Place.Fault(api.ReasonSecretPurpose,
 		fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind,
-			n.Purpose), hint)
+			n.Purpose), n.Purpose.Hint())
 }
 
 // Missing is the problem that the need is not met.

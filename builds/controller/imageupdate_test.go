@@ -92,7 +92,8 @@ func TestImageUpdate(t *testing.T) {
 	w.must(w.Client.Create(t.Context(), u))
 	w.updated("apps", updates.ReasonInvalid,
 		"Secret "+w.namespace+
-			"/apps is not marked for this\n  hint: label it armature.dev/credentials=git")
+			"/apps is not marked for this\n  hint: use one of type kubernetes.io/basic-auth or "+
+			"kubernetes.io/ssh-auth, or label it armature.dev/credentials=git")
 	if head := apps.git("rev-list", "--count", "main"); head != "1" {
 		t.Errorf("%s commits without a login", head)
 	}

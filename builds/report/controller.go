@@ -21,8 +21,8 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/report/comment"
+	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/managers"
@@ -237,19 +237,12 @@ func Forge(ctx context.Context, live client.Reader, forges *forge.Clients,
 		return nil, process.Stalled(notReported, errors.New("spec.report is not set"))
 	}
 	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
-	var secret corev1.Secret
-	switch err := live.Get(ctx, key, &secret); {
-	case apierrors.IsNotFound(err):
-		return nil, process.Stalled(notReported,
-			fmt.Errorf("spec.report.credentials: Secret %s does not exist", key))
-	case err != nil:
-		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
-	case !compose.PurposeGit.Fits(secret.Type, secret.Labels):
-		return nil, process.Stalled(notReported,
-			fmt.Errorf("spec.report.credentials: Secret %s is not marked for this\n"+
-				"  hint: label it %s=%s", key, keys.LabelCredentials, compose.PurposeGit))
+	secret, err := git.ReadSecret(ctx, live, key, "spec.report.credentials", compose.PurposeGit,
+		notReported)
+	if err != nil {
+		return nil, err
 	}
-	data, unfit := gitremote.TakeForAPI(&secret, b.Spec.Source.SourceRepository)
+	data, unfit := gitremote.TakeForAPI(secret, b.Spec.Source.SourceRepository)
 	if unfit != nil {
 		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: %w", unfit))
 	}

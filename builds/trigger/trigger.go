@@ -41,6 +41,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/report"
+	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/trigger/webhook"
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -486,7 +487,9 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 	if err != nil {
 		return r, err
 	}
-	secret, err := login(ctx, t.live, types.NamespacedName{Namespace: q.namespace, Name: q.secret})
+	secret, err := git.ReadSecret(ctx, t.live,
+		types.NamespacedName{Namespace: q.namespace, Name: q.secret},
+		"spec.source.sourceCredentials", compose.PurposeGit, api.ReasonSecretInvalid)
 	if err != nil {
 		return r, err
 	}
@@ -500,19 +503,6 @@ func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository
 	}
 	r.Auth = auth
 	return r, nil
-}
-
-// login of a Git server or forge.
-func login(ctx context.Context, live client.Reader,
-	key types.NamespacedName) (*corev1.Secret, error) {
-	var secret corev1.Secret
-	if err := live.Get(ctx, key, &secret); err != nil {
-		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
-	}
-	if !compose.PurposeGit.Fits(secret.Type, secret.Labels) {
-		return nil, fmt.Errorf("Secret %s is not marked as a login for git", key)
-	}
-	return &secret, nil
 }
 
 // compare the branches of the server with what builds were made of.

@@ -14,10 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -29,12 +27,10 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
@@ -307,24 +303,6 @@ func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) 
 	err := r.Status().Patch(ctx, after, client.MergeFrom(before),
 		client.FieldOwner(r.options.FieldOwner))
 	return client.IgnoreNotFound(err)
-}
-
-// secret that an ImageUpdate names in a field, for a purpose. or says what it may be instead of
-// labelled.
-func (r *reconciler) secret(ctx context.Context, namespace, name, field string,
-	purpose compose.Purpose, or string) (*corev1.Secret, error) {
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	var secret corev1.Secret
-	switch err := r.live.Get(ctx, key, &secret); {
-	case apierrors.IsNotFound(err):
-		return nil, invalid("%s: Secret %s does not exist", field, key)
-	case err != nil:
-		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
-	case !purpose.Fits(secret.Type, secret.Labels):
-		return nil, invalid("%s: Secret %s is not marked for this\n  hint: label it %s=%s%s", field,
-			key, keys.LabelCredentials, purpose, or)
-	}
-	return &secret, nil
 }
 
 // impatient opens connections that end when nothing comes for a while; nil stays the network as

@@ -194,8 +194,9 @@ func (r *reconciler) remote(ctx context.Context, namespace, field, address, secr
 	if err != nil || secret == "" {
 		return to, login, err
 	}
-	taken, err := r.secret(ctx, namespace, secret, field, compose.PurposeGit,
-		", or use one of type kubernetes.io/basic-auth or kubernetes.io/ssh-auth")
+	taken, err := git.ReadSecret(ctx, r.live,
+		types.NamespacedName{Namespace: namespace, Name: secret}, field, compose.PurposeGit,
+		api.ReasonInvalid)
 	if err != nil {
 		return to, login, err
 	}
@@ -237,8 +238,9 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 	if u.Spec.SigningKey == nil {
 		return nil, nil
 	}
-	secret, err := r.secret(ctx, u.Namespace, u.Spec.SigningKey.Name, "spec.signingKey",
-		compose.PurposeSigning, "")
+	secret, err := git.ReadSecret(ctx, r.live,
+		types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.SigningKey.Name},
+		"spec.signingKey", compose.PurposeSigning, api.ReasonInvalid)
 	if err != nil {
 		return nil, err
 	}
