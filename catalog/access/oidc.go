@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/answers"
 )
 
 // LoginConfig is the configuration of the OpenID provider in a file. The fields about claims mean
@@ -136,21 +136,12 @@ func (l *Login) asking(ctx context.Context) (context.Context, context.CancelFunc
 		transport.TLSClientConfig = &tls.Config{RootCAs: l.Config.roots,
 			MinVersion: tls.VersionTLS12}
 	}
-	client := &http.Client{Transport: bounded{transport}, Timeout: patience}
+	client := &http.Client{Timeout: patience,
+		Transport: answers.Bounded{RoundTripper: transport,
+			Limit: func(*http.Request, *http.Response) (int64, error) {
+				return maxAnswer, answers.ErrTooLarge
+			}}}
 	return context.WithTimeout(oidc.ClientContext(ctx, client), patience)
-}
-
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		answer.Body = struct {
-			io.Reader
-			io.Closer
-		}{http.MaxBytesReader(nil, answer.Body, maxAnswer), answer.Body}
-	}
-	return answer, err
 }
 
 // refused is why a person is not let in, for them.

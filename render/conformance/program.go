@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // mostOutput is what a function may print.
@@ -25,7 +27,7 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 	within, cancel := context.WithTimeout(ctx, p.Limit)
 	defer cancel()
 	cmd := exec.CommandContext(within, p.Path, p.Args...)
-	out, words := &bounded{most: mostOutput, full: cancel}, &bounded{most: 64 << 10}
+	out, words := &text.Head{Most: mostOutput, Full: cancel}, &text.Head{Most: 64 << 10}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, words
 	cmd.WaitDelay = time.Second // for those who have its pipes
 	// The program ends with what it has started.
@@ -37,7 +39,7 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 	}
 	var ended *exec.ExitError
 	switch {
-	case out.more:
+	case out.More:
 		return Answer{}, fmt.Errorf("it prints more than %d MiB", mostOutput>>20)
 	case errors.Is(within.Err(), context.DeadlineExceeded):
 		return Answer{}, fmt.Errorf("it was still running after %s", p.Limit)
@@ -50,25 +52,6 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // which does not read all
 		return Answer{}, err
 	}
-	return Answer{Stdout: out.kept.Bytes(), Stderr: words.kept.Bytes(),
+	return Answer{Stdout: out.Kept, Stderr: words.Kept,
 		Exit: cmd.ProcessState.ExitCode()}, nil
-}
-
-// bounded keeps the first bytes that are written. full is called once there are more.
-type bounded struct {
-	kept bytes.Buffer
-	most int
-	more bool
-	full func()
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	keep := min(len(p), b.most-b.kept.Len())
-	b.kept.Write(p[:keep])
-	if keep < len(p) && !b.more {
-		if b.more = true; b.full != nil {
-			b.full()
-		}
-	}
-	return len(p), nil
 }

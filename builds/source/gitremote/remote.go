@@ -27,6 +27,7 @@ import (
 	"github.com/armature-dev/armature/builds/source/commit"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
@@ -179,7 +180,7 @@ func (p *pack) receive(request *packp.ReferenceUpdateRequest) error {
 	if err := multi.Errors(request.Encode(p.in), p.in.Close()); err != nil {
 		return err
 	}
-	var out io.Reader = &atMost{p.out, maxGitError, io.EOF}
+	out := answers.AtMost(p.out, maxGitError, io.EOF)
 	if request.Capabilities.Supports(capability.Sideband64k) {
 		demuxer := sideband.NewDemuxer(sideband.Sideband64k, out)
 		demuxer.Progress = request.Progress
@@ -209,7 +210,7 @@ func localProcess(ctx context.Context, endpoint *transport.Endpoint,
 			append(words, "--", host, remoteCommand(program, endpoint.Path))...)
 	}
 	cmd.WaitDelay = 10 * time.Second
-	p = process{head: &head{}, wait: cmd.Wait}
+	p = process{head: &text.Head{Most: maxWords}, wait: cmd.Wait}
 	cmd.Stderr = p.head
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return p, err
@@ -414,13 +415,13 @@ func measure(ctx context.Context, file io.ReadSeeker) (memory int64, err error) 
 		if header.Length > maxObject {
 			return 0, commit.ErrTooLarge
 		}
-		start := &beginning{} // the scanner compares the size with the header's
+		start := &text.Head{Most: 32} // the scanner compares the size with the header's
 		if _, _, err := scanner.NextObject(start); err != nil {
 			return 0, fmt.Errorf("reading a pack: %w", err)
 		}
 		unpacked += header.Length
 		if header.Type.IsDelta() {
-			target := commit.DeltaTarget(start.bytes)
+			target := commit.DeltaTarget(start.Kept)
 			if target > maxObject {
 				return 0, commit.ErrTooLarge
 			}
@@ -446,14 +447,6 @@ func (r *interruptible) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-// beginning keeps the first bytes that are written to it.
-type beginning struct{ bytes []byte }
-
-func (b *beginning) Write(p []byte) (int, error) {
-	b.bytes = append(b.bytes, p[:min(len(p), 32-len(b.bytes))]...)
-	return len(p), nil
-}
-
 // Push objects of a storage and move a branch from one commit to another; the zero hash is
 // none. The server compares the old one as it moves the branch. The errors are ErrMoved, a
 // *RefusedError, or what may pass.
@@ -475,7 +468,8 @@ func (r Repository) Push(
 	if _, err := packfile.NewEncoder(&packed, from, false).Encode(objects, 0); err != nil {
 		return multi.Errors(err, c.close())
 	}
-	request, progress := packp.NewReferenceUpdateRequestFromCapabilities(c.Refs.Capabilities), &head{}
+	request, progress := packp.NewReferenceUpdateRequestFromCapabilities(c.Refs.Capabilities),
+		&text.Head{Most: maxWords}
 	if c.Refs.Capabilities.Supports(capability.Sideband64k) {
 		_ = request.Capabilities.Set(capability.Sideband64k)
 		request.Progress = progress
@@ -496,7 +490,7 @@ func (r Repository) Push(
 	case after:
 		return nil
 	case before:
-		content := strings.TrimSpace(string(progress.text))
+		content := strings.TrimSpace(string(progress.Kept))
 		return &RefusedError{text.Plain(strings.TrimSpace(pushErr.Error() + "\n" + content))}
 	}
 	return ErrMoved

@@ -24,6 +24,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/source/commit"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render/answers"
 )
 
 // Dial opens connections to Git servers, and refuses the addresses that tenants
@@ -39,60 +41,28 @@ const (
 	maxRefs = 8 << 20
 	// maxGitError of what it says of an error is read.
 	maxGitError = 64 << 10
+	// maxWords are the first bytes of what a program complains of.
+	maxWords = 1 << 10
 )
 
 // ErrRefsTooLarge ends an answer that goes on and on.
 var ErrRefsTooLarge = fmt.Errorf("the answer has more than %d MiB", maxRefs>>20)
 
-// httpClient reads at most objects bytes of an answer with objects.
+// httpClient reads at most maxRefs of each answer, or objects bytes of one with objects.
 func httpClient(dial Dial, objects int64) *http.Client {
-	return &http.Client{Transport: &bounded{&http.Transport{
+	return &http.Client{Transport: answers.Bounded{RoundTripper: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true,
 		ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
 		MaxResponseHeaderBytes: maxGitError,
-	}, objects}}
-}
-
-// bounded reads at most maxRefs of each answer, or objects bytes of one with objects.
-type bounded struct {
-	http.RoundTripper
-	objects int64
-}
-
-func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	body := response.Body
-	limit, after := int64(maxRefs), ErrRefsTooLarge
-	if r.Method == http.MethodPost {
-		limit, after = b.objects, commit.ErrTooLarge
-	}
-	if response.StatusCode >= http.StatusBadRequest {
-		limit, after = maxGitError, io.EOF
-	}
-	response.Body = struct {
-		io.Reader
-		io.Closer
-	}{&atMost{body, limit, after}, body}
-	return response, nil
-}
-
-// atMost reads left bytes, then ends with after.
-type atMost struct {
-	from  io.Reader
-	left  int64
-	after error
-}
-
-func (r *atMost) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, r.after
-	}
-	n, err := r.from.Read(p[:min(int64(len(p)), r.left)])
-	r.left -= int64(n)
-	return n, err
+	}, Limit: func(asked *http.Request, answer *http.Response) (int64, error) {
+		switch {
+		case answer.StatusCode >= http.StatusBadRequest:
+			return maxGitError, io.EOF
+		case asked.Method == http.MethodPost:
+			return objects, commit.ErrTooLarge
+		}
+		return maxRefs, ErrRefsTooLarge
+	}}}
 }
 
 // sshClient connects, with the deadline of ctx, and reads at most limit bytes.
@@ -119,7 +89,7 @@ func sshClient(
 			return nil, multi.Errors(err, conn.Close())
 		}
 	}
-	bounded := &boundedConn{conn, atMost{conn, limit, ErrRefsTooLarge}}
+	bounded := &boundedConn{conn, answers.AtMost(conn, limit, ErrRefsTooLarge)}
 	handshake, channels, requests, err := ssh.NewClientConn(bounded, address, config)
 	if err != nil {
 		_ = conn.Close()
@@ -132,7 +102,7 @@ func sshClient(
 type process struct {
 	in    io.WriteCloser
 	out   io.Reader
-	head  *head        // of what it complains of
+	head  *text.Head   // of what it complains of
 	wait  func() error // until it has ended
 	close func() error
 }
@@ -142,7 +112,7 @@ func sshProcess(client *ssh.Client, program, path string) (p process, err error)
 	if err != nil {
 		return p, err
 	}
-	p = process{head: &head{}, wait: session.Wait, close: session.Close}
+	p = process{head: &text.Head{Most: maxWords}, wait: session.Wait, close: session.Close}
 	session.Stderr = p.head
 	p.in, err = session.StdinPipe()
 	if err == nil {
@@ -173,7 +143,7 @@ func openPack(from process, err error) (*pack, error) {
 		return nil, err
 	}
 	p := &pack{from, packp.NewAdvRefs()}
-	switch err := p.refs.Decode(&atMost{p.out, maxRefs, ErrRefsTooLarge}); {
+	switch err := p.refs.Decode(answers.AtMost(p.out, maxRefs, ErrRefsTooLarge)); {
 	case errors.Is(err, ErrRefsTooLarge):
 		_ = p.close()
 		return nil, err
@@ -183,7 +153,7 @@ func openPack(from process, err error) (*pack, error) {
 	case err != nil:
 		_, _ = p.in.Close(), p.wait() // for what it complains of
 		_ = p.close()
-		if text := strings.TrimSpace(string(p.head.text)); noRepository(text) {
+		if text := strings.TrimSpace(string(p.head.Kept)); noRepository(text) {
 			return nil, transport.ErrRepositoryNotFound
 		} else if text != "" {
 			return nil, errors.New(text)
@@ -204,7 +174,7 @@ func (p *pack) upload(request *packp.UploadPackRequest, limit int64) (io.ReadClo
 	if err := response.Decode(struct {
 		io.Reader
 		io.Closer
-	}{&atMost{p.out, limit, commit.ErrTooLarge}, closer(p.close)}); err != nil {
+	}{answers.AtMost(p.out, limit, commit.ErrTooLarge), closer(p.close)}); err != nil {
 		return nil, multi.Errors(err, p.close())
 	}
 	return response, nil
@@ -231,15 +201,7 @@ func noRepository(text string) bool {
 
 type boundedConn struct {
 	net.Conn
-	in atMost
+	in io.Reader
 }
 
 func (c *boundedConn) Read(p []byte) (int, error) { return c.in.Read(p) }
-
-// head keeps the first words of a stream.
-type head struct{ text []byte }
-
-func (h *head) Write(p []byte) (int, error) {
-	h.text = append(h.text, p[:min(len(p), 1024-len(h.text))]...)
-	return len(p), nil
-}

@@ -128,46 +128,26 @@ func (k *KMSKey) call(ctx context.Context, method *common.MethodArgs,
 		return nil, k.fault(err)
 	}
 	cmd := exec.CommandContext(ctx, k.program, common.ProtocolVersion, string(arguments))
-	printed, words := &first{most: kmsAnswer, full: cancel}, &first{most: kmsWords}
+	printed, words := &text.Head{Most: kmsAnswer, Full: cancel}, &text.Head{Most: kmsWords}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), printed, words
 	cmd.WaitDelay = time.Second // for those who have its pipes
 	// The program ends with what it has started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	ended := cmd.Run()
-	if printed.more {
+	if printed.More {
 		return nil, k.fault(fmt.Errorf("it prints more than %d bytes", kmsAnswer))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, k.fault(fmt.Errorf("it has no answer in time: %w", err))
 	}
 	var answer common.PluginResp
-	if err := json.Unmarshal(printed.kept, &answer); err != nil {
+	if err := json.Unmarshal(printed.Kept, &answer); err != nil {
 		return nil, k.fault(fmt.Errorf("it gives no answer: %w: %s", cmp.Or(ended, err),
-			bytes.TrimSpace(words.kept)))
+			bytes.TrimSpace(words.Kept)))
 	}
 	if answer.ErrorMessage != "" {
 		return nil, k.fault(errors.New(answer.ErrorMessage))
 	}
 	return &answer, nil
-}
-
-// first keeps the first bytes that are written, at most most. The rest is dropped, and full
-// is called, if it is set.
-type first struct {
-	kept []byte
-	most int
-	more bool
-	full func()
-}
-
-func (f *first) Write(p []byte) (int, error) {
-	keep := min(len(p), f.most-len(f.kept))
-	f.kept = append(f.kept, p[:keep]...)
-	if keep < len(p) && !f.more {
-		if f.more = true; f.full != nil {
-			f.full()
-		}
-	}
-	return len(p), nil
 }
