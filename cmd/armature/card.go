@@ -196,7 +196,7 @@ func cardsOf(src render.Source,
 // signCards signs cards and returns the lock's entries of them. Signatures of the same key stay.
 func signCards(ctx context.Context, session *sign.Session, cards []packagedCard,
 	before []api.LockedCard) (after []api.LockedCard, signed int, err error) {
-	header, err := session.CardHeader(ctx)
+	header, err := session.CardHeader()
 	if err != nil {
 		return nil, 0, err
 	}

@@ -159,7 +159,7 @@ func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api
 // resolve asks the registries, and shows how far it is.
 func (p *pinning) resolve(cmd *cobra.Command, found pin.Found,
 	before []api.LockedImage) ([]api.LockedImage, error) {
-	opt := oci.Options{PlainHTTP: p.PlainHTTP}
+	opt := oci.Options{Access: p.Access}
 	if p.Given() {
 		policy, err := p.Read(&p.Registry)
 		if err != nil {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -15,7 +13,6 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/deliver/skill"
-	"github.com/armature-dev/armature/render/version"
 )
 
 func skillCommand() *cobra.Command {
@@ -55,10 +52,10 @@ digests of the files, and the Git commit. The tag moves last.`,
 			if err != nil {
 				return err
 			}
-			opt := oci.Options{PlainHTTP: registry.PlainHTTP}
+			opt := oci.Options{Access: registry.Access}
 			if signs {
 				if opt.Attach, err = attachToSkill(cmd.Context(), s, given[0], &signer,
-					registry.PlainHTTP); err != nil {
+					registry.Access); err != nil {
 					return err
 				}
 			}
@@ -80,31 +77,20 @@ digests of the files, and the Git commit. The tag moves last.`,
 
 // attachToSkill signs a skill, and attests its files and their commit.
 func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *cli.Signer,
-	plainHTTP bool) (func(context.Context, name.Digest) error, error) {
+	access oci.Access) (func(context.Context, name.Digest) error, error) {
 	from, err := oci.Commit(folder, s.Files())
 	if err != nil {
 		return nil, err
 	}
-	made := sign.Render{Source: from.Source, Revision: from.Revision, Version: version.String(),
-		Inputs: make(map[string]string)}
-	for _, f := range s.Files() {
-		sum := sha256.Sum256(f.Data)
-		made.Inputs[f.Path] = hex.EncodeToString(sum[:])
-	}
+	made := sign.Render{Source: from.Source, Revision: from.Revision, Inputs: s.Files()}
 	provenance := sign.NewProvenance(made)
 	provenance.BuildDefinition.BuildType, provenance.BuildDefinition.InternalParameters =
 		keys.SkillBuildType, nil
-	session, err := signer.Session(ctx, plainHTTP)
+	session, err := signer.Session(ctx, access)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, image name.Digest) error {
-		if _, err := session.Sign(ctx, image); err != nil {
-			return err
-		}
-		_, err := session.Attest(ctx, image, sign.PredicateType, provenance)
-		return err
-	}, nil
+	return session.Record(provenance), nil
 }
 
 func skillVerifyCommand() *cobra.Command {
@@ -123,7 +109,7 @@ reference with the digest that it checked.`,
   armature skill verify oci://registry.example/skills/pdf-processing:v1 --verify-policy policy.yaml`,
 		Args: cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			opt := oci.Options{PlainHTTP: registry.PlainHTTP}
+			opt := oci.Options{Access: registry.Access}
 			if trust.Given() {
 				policy, err := trust.Read(&registry)
 				if err != nil {
@@ -140,8 +126,7 @@ reference with the digest that it checked.`,
 				return err
 			}
 			image := ref.Context().Digest(digest)
-			s, err := sign.CheckSkill(cmd.Context(), image, "",
-				sign.Policy{PlainHTTP: opt.PlainHTTP})
+			s, err := sign.CheckSkill(cmd.Context(), image, "", sign.Policy{Access: opt.Access})
 			if err != nil {
 				return err
 			}

@@ -202,25 +202,43 @@ func Write(files map[string][]byte) ([]byte, error) {
 			folders[dir+"/"] = true
 		}
 	}
+	var entries []Entry
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		entries = append(entries, Entry{name, 0o750, nil})
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		entries = append(entries, Entry{name, 0o600, files[name]})
+	}
+	return Pack(gzip.BestCompression, entries...)
+}
+
+// Entry of an archive: a file, or a folder, whose name ends with a slash.
+type Entry struct {
+	Name string
+	Mode int64
+	Data []byte
+}
+
+// Pack makes an archive that depends on its entries and on the level of compression alone.
+func Pack(level int, entries ...Entry) ([]byte, error) {
 	var out bytes.Buffer
-	zipped, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	zipped, err := gzip.NewWriterLevel(&out, level)
 	if err != nil {
 		return nil, err
 	}
 	w := tar.NewWriter(zipped)
-	for _, name := range slices.Sorted(maps.Keys(folders)) {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o750,
-			Format: tar.FormatPAX}); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", name, err)
+	for _, e := range entries {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: e.Name, Mode: e.Mode,
+			Size: int64(len(e.Data)), Format: tar.FormatPAX}
+		if strings.HasSuffix(e.Name, "/") {
+			header.Typeflag = tar.TypeDir
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600,
-			Size: int64(len(files[name])), Format: tar.FormatPAX}); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", name, err)
+		err := w.WriteHeader(header)
+		if err == nil {
+			_, err = w.Write(e.Data)
 		}
-		if _, err := w.Write(files[name]); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", name, err)
+		if err != nil {
+			return nil, fmt.Errorf("packing %s: %w", e.Name, err)
 		}
 	}
 	if err := multi.Errors(w.Close(), zipped.Close()); err != nil {

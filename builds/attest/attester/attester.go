@@ -212,7 +212,7 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	if out.Policy, err = a.summarize(ctx, p, session, policy); err != nil {
 		return none, err
 	}
-	by, err := session.By(ctx)
+	by, err := session.By()
 	if err != nil {
 		return none, fault(err)
 	}

@@ -59,8 +59,7 @@ func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built 
 	if err != nil {
 		return nil, mismatch("spec.buildOutput", shared, "%s is not an image with a tag", built.Image)
 	}
-	options := append(oci.Options{Keychain: login}.Remote(ctx),
-		remote.WithTransport(sign.Bounded(a.transport)))
+	options := oci.Access{Keychain: login, Transport: sign.Bounded(a.transport)}.Remote(ctx)
 	found, err := remote.Head(tag, options...)
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) &&
 		answer.StatusCode == http.StatusNotFound {
@@ -103,8 +102,8 @@ func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built 
 }
 
 // reach a registry with TLS, or without.
-func (a *Attester) reach(at name.Reference) oci.Options {
-	return oci.Options{PlainHTTP: registry.IsPlainHTTP(a.plainHTTP, at.Context().RegistryStr())}
+func (a *Attester) reach(at name.Reference) oci.Access {
+	return oci.Access{PlainHTTP: registry.IsPlainHTTP(a.plainHTTP, at.Context().RegistryStr())}
 }
 
 // listImages of an index, nil for one image.

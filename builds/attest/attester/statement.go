@@ -122,7 +122,7 @@ func (v *Verifier) policy(ctx context.Context, build *api.AgentBuild,
 	}
 	session, err := v.attester.open(ctx, to)
 	if err == nil {
-		policy, err = session.Policy(ctx)
+		policy, err = session.Policy()
 	}
 	if err != nil {
 		return policy, signer, v.attester.signingFault(ctx, build, at, err)

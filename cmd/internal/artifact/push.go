@@ -3,8 +3,6 @@ package artifact
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"slices"
@@ -24,7 +22,6 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/verify"
-	"github.com/armature-dev/armature/render/version"
 )
 
 // push is `armature artifact push`.
@@ -243,27 +240,17 @@ func (p *push) metadata(cmd *cobra.Command, path string,
 // attach signs, and says what was rendered.
 func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata,
 	inputs []render.File) (func(context.Context, name.Digest) error, error) {
-	session, err := p.Session(ctx, p.PlainHTTP)
+	session, err := p.Session(ctx, p.Access)
 	if err != nil {
 		return nil, err
 	}
-	made := sign.Render{Source: meta.Source, Revision: meta.Revision, Version: version.String(),
-		Functions: functions.Names(), Inputs: make(map[string]string)}
+	made := sign.Render{Source: meta.Source, Revision: meta.Revision,
+		Functions: functions.Names(), Inputs: inputs}
 	if opt.Config != nil {
 		made.Config = opt.Config.Spec
 	}
 	if opt.Lock != nil {
 		made.Lock = opt.Lock.Spec
 	}
-	for _, in := range inputs {
-		sum := sha256.Sum256(in.Data)
-		made.Inputs[in.Path] = hex.EncodeToString(sum[:])
-	}
-	return func(ctx context.Context, artifact name.Digest) error {
-		if _, err := session.Sign(ctx, artifact); err != nil {
-			return err
-		}
-		_, err := session.Attest(ctx, artifact, sign.PredicateType, sign.NewProvenance(made))
-		return err
-	}, nil
+	return session.Record(sign.NewProvenance(made)), nil
 }

@@ -5,17 +5,12 @@ import (
 	"fmt"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
-
-// judgement verifies an artifact by a policy.
-type judgement func(ctx context.Context, artifact name.Digest,
-	policy sign.Policy) (sign.Verified, error)
 
 func verifyCommand() *cobra.Command {
 	var r cli.Registry
@@ -35,7 +30,7 @@ identity is required, by flags or in a policy file.`,
 			if err != nil {
 				return err
 			}
-			return judge(cmd, given[0], &r, policy, format, sign.Verify)
+			return judge(cmd, given[0], policy, format, sign.Verify)
 		},
 	}
 	r.Flags(cmd)
@@ -64,10 +59,10 @@ attestation of the policy and the SLSA build level.`,
 			if err != nil {
 				return err
 			}
-			return judge(cmd, given[0], &r, policy, format,
+			return judge(cmd, given[0], policy, format,
 				func(ctx context.Context, artifact name.Digest,
 					policy sign.Policy) (v sign.Verified, err error) {
-					session, err := signer.Session(ctx, policy.PlainHTTP)
+					session, err := signer.Session(ctx, policy.Access)
 					if err != nil {
 						return v, err
 					}
@@ -83,20 +78,17 @@ attestation of the policy and the SLSA build level.`,
 }
 
 // judge finds an artifact, verifies it and prints who signed it.
-func judge(cmd *cobra.Command, given string, r *cli.Registry, policy sign.Policy, format string,
-	verify judgement) error {
-	opt := r.Options(nil, "")
-	ref, err := opt.Parse(given)
+func judge(cmd *cobra.Command, given string, policy sign.Policy, format string,
+	verify func(context.Context, name.Digest, sign.Policy) (sign.Verified, error)) error {
+	ref, err := policy.Parse(given)
 	if err != nil {
 		return cli.Usage(err)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), sign.MaxTime)
-	defer cancel()
-	found, err := remote.Get(ref, opt.Remote(ctx)...)
+	digest, err := oci.Resolve(cmd.Context(), ref.Name(), "", oci.Options{Access: policy.Access})
 	if err != nil {
-		return fmt.Errorf("verifying %s: %w", ref, err)
+		return err
 	}
-	verified, err := verify(cmd.Context(), ref.Context().Digest(found.Digest.String()), policy)
+	verified, err := verify(cmd.Context(), ref.Context().Digest(digest), policy)
 	if err != nil {
 		return err
 	}

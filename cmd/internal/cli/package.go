@@ -52,7 +52,7 @@ func (p *Package) identity(given, namespace string) (apply.Package, error) {
 	case given == "-":
 		return id, Usagef("standard input has no name: name the package with --name")
 	case strings.HasPrefix(given, oci.Scheme):
-		ref, err := oci.Options{}.Parse(given)
+		ref, err := oci.Access{}.Parse(given)
 		if err != nil {
 			return id, Usage(err)
 		}

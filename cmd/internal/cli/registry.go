@@ -16,7 +16,7 @@ import (
 )
 
 // Registry says how a registry is reached.
-type Registry struct{ PlainHTTP bool }
+type Registry struct{ oci.Access }
 
 func (r *Registry) Flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.PlainHTTP, "insecure-registry", false, "use plain http for the registry")
@@ -24,7 +24,7 @@ func (r *Registry) Flags(cmd *cobra.Command) {
 
 // Options show what is transferred, if that is anything.
 func (r *Registry) Options(shown *Activity, doing string) oci.Options {
-	return oci.Options{PlainHTTP: r.PlainHTTP, Progress: shown.Transfer(doing)}
+	return oci.Options{Access: r.Access, Progress: shown.Transfer(doing)}
 }
 
 // ArtifactArgs takes n arguments. The one at index at is a reference to an artifact.
@@ -32,7 +32,7 @@ func ArtifactArgs(n, at int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		err := Args(cobra.ExactArgs(n))(cmd, given)
 		if err == nil {
-			if _, err = (oci.Options{}).Parse(given[at]); err != nil {
+			if _, err = (oci.Access{}).Parse(given[at]); err != nil {
 				return Usage(err)
 			}
 		}
@@ -122,7 +122,7 @@ func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	} else if err := p.Check(); err != nil {
 		return p, Usage(err)
 	}
-	p.PlainHTTP = r.PlainHTTP
+	p.Access = r.Access
 	return p, nil
 }
 
@@ -146,8 +146,6 @@ func (s *Signer) Flags(cmd *cobra.Command) {
 		"private key: a file, k8s://namespace/secret or KMS URI (default: keyless, with the "+
 			"machine's identity)")
 	f.StringVar(&s.signer.Certificate, "certificate", "", "certificate of the key, in PEM")
-	f.StringVar(&s.signer.Chain, "certificate-chain", "",
-		"chain of the certificate, in PEM, the root last")
 	f.StringVar(&s.signer.IdentityToken, "identity-token", "",
 		"OpenID token, or a file with one, for keyless signing")
 	f.StringVar(&s.signer.Fulcio, "fulcio-url", sign.FulcioURL, "authority for keyless signing")
@@ -157,8 +155,8 @@ func (s *Signer) Flags(cmd *cobra.Command) {
 
 // With fails where a flag is set and nothing is signed.
 func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
-	for _, name := range [...]string{"key", "certificate", "certificate-chain", "identity-token",
-		"fulcio-url", "rekor-url", "tlog-upload"} {
+	for _, name := range [...]string{"key", "certificate", "identity-token", "fulcio-url",
+		"rekor-url", "tlog-upload"} {
 		if !signs && cmd.Flags().Changed(name) {
 			return Usagef("--%s requires %s", name, flag)
 		}
@@ -167,9 +165,9 @@ func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
 }
 
 // Session makes ready to sign.
-func (s *Signer) Session(ctx context.Context, plainHTTP bool) (*sign.Session, error) {
+func (s *Signer) Session(ctx context.Context, access oci.Access) (*sign.Session, error) {
 	signer := s.signer
-	signer.PlainHTTP, signer.Password = plainHTTP, func() ([]byte, error) { return password(ctx) }
+	signer.Access, signer.Password = access, func() ([]byte, error) { return password(ctx) }
 	if !s.tlog {
 		signer.Rekor = ""
 	}

@@ -35,13 +35,20 @@ const (
 // Scheme starts a reference to an artifact: oci://registry/repository:tag.
 const Scheme = "oci://"
 
-// Options say how registries are reached. The zero value is what most want.
-type Options struct {
+// Access says how registries are reached. The zero value is what most want.
+type Access struct {
 	// Keychain finds credentials; nil is the docker configuration
 	// ($DOCKER_CONFIG, ~/.docker/config.json), with its credential helpers.
 	Keychain authn.Keychain
 	// PlainHTTP talks http to registries other than those on this machine.
 	PlainHTTP bool
+	// Transport carries the requests; nil is that of the function Transport.
+	Transport http.RoundTripper
+}
+
+// Options say how artifacts are stored and fetched.
+type Options struct {
+	Access
 	// Verify judges an artifact by its digest before its content is fetched;
 	// an error refuses it. nil takes every artifact.
 	Verify func(ctx context.Context, artifact name.Digest) error
@@ -57,24 +64,33 @@ type Result struct {
 	// Ref is with its digest: registry/repository@sha256:….
 	Ref    string `json:"ref"`
 	Digest string `json:"digest"`
-	// Source, Revision and Created are the annotations; "" if the artifact lacks one.
-	Source   string `json:"source,omitempty"`
-	Revision string `json:"revision,omitempty"`
-	Created  string `json:"created,omitempty"`
+	Origin
 	// Files and Bytes are those of the package, unpacked.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 }
 
+// Origin is what the annotations of an artifact say; "" if it lacks one.
+type Origin struct {
+	Source   string `json:"source,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Created  string `json:"created,omitempty"`
+}
+
+func originOf(annotations map[string]string) Origin {
+	return Origin{annotations[SourceAnnotation], annotations[RevisionAnnotation],
+		annotations[CreatedAnnotation]}
+}
+
 // Parse reads a reference that starts with oci://. Without a tag or digest it
 // means the tag latest.
-func (o Options) Parse(ref string) (name.Reference, error) {
+func (a Access) Parse(ref string) (name.Reference, error) {
 	plain, ok := strings.CutPrefix(ref, Scheme)
 	if !ok {
 		return nil, fmt.Errorf(
 			"%s is not a reference to an artifact: write %sREGISTRY/REPOSITORY:TAG", ref, Scheme)
 	}
-	r, err := name.ParseReference(plain, o.Names()...)
+	r, err := name.ParseReference(plain, a.Names()...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: write %sREGISTRY/REPOSITORY:TAG, in small letters", ref,
 			err, Scheme)
@@ -83,8 +99,8 @@ func (o Options) Parse(ref string) (name.Reference, error) {
 }
 
 // Names returns the options of go-containerregistry for references.
-func (o Options) Names() (options []name.Option) {
-	if o.PlainHTTP {
+func (a Access) Names() (options []name.Option) {
+	if a.PlainHTTP {
 		options = append(options, name.Insecure)
 	}
 	return options
@@ -92,15 +108,17 @@ func (o Options) Names() (options []name.Option) {
 
 // Remote returns the options of go-containerregistry's client. The client retries four times in
 // seven seconds if a registry is busy or a connection breaks.
-func (o Options) Remote(ctx context.Context) []remote.Option {
-	keychain := o.Keychain
-	if keychain == nil {
-		keychain = authn.DefaultKeychain
+func (a Access) Remote(ctx context.Context) []remote.Option {
+	if a.Keychain == nil {
+		a.Keychain = authn.DefaultKeychain
+	}
+	if a.Transport == nil {
+		a.Transport = Transport()
 	}
 	return []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(Transport()),
-		remote.WithAuthFromKeychain(keychain),
+		remote.WithTransport(a.Transport),
+		remote.WithAuthFromKeychain(a.Keychain),
 		remote.WithUserAgent(version.UserAgent("armature")),
 		remote.WithRetryBackoff(remote.Backoff{Duration: time.Second / 2, Factor: 2, Jitter: 0.1,
 			Steps: 5}),

@@ -198,8 +198,9 @@ func TestTagAndList(t *testing.T) {
 	}
 	want := []oci.Tagged{}
 	for _, tag := range []string{"production", "v1"} {
-		want = append(want, oci.Tagged{Tag: tag, Digest: pushed.Digest, Source: meta.Source,
-			Revision: meta.Revision, Created: "2026-01-02T03:04:05Z"})
+		want = append(want, oci.Tagged{Tag: tag, Digest: pushed.Digest,
+			Origin: oci.Origin{Source: meta.Source, Revision: meta.Revision,
+				Created: "2026-01-02T03:04:05Z"}})
 	}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Error(diff)

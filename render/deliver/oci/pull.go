@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/armature-dev/armature/functions/multi"
@@ -75,25 +74,18 @@ func vacant(folder string) error {
 
 // fetch returns the archive of an artifact whose manifest is valid.
 func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Result, error) {
-	found, err := remote.Get(from, opt.Remote(ctx)...)
+	found, artifact, err := opt.get(ctx, "pulling", from)
 	if err != nil {
-		return nil, Result{}, explain("pulling", from, err)
-	}
-	artifact := from.Context().Digest(found.Digest.String())
-	if opt.Verify != nil {
-		if err := opt.Verify(ctx, artifact); err != nil {
-			return nil, Result{}, err
-		}
+		return nil, Result{}, err
 	}
 	refuse := func(format string, args ...any) ([]byte, Result, error) {
 		return nil, Result{}, fmt.Errorf("%s is refused: %w", from, fmt.Errorf(format, args...))
 	}
-	if found.MediaType != types.OCIManifestSchema1 {
-		return refuse("its media type is %s, not %s: it is not a rendered package", found.MediaType,
-			types.OCIManifestSchema1)
-	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	switch {
+	case found.MediaType != types.OCIManifestSchema1:
+		return refuse("its media type is %s, not %s: it is not a rendered package", found.MediaType,
+			types.OCIManifestSchema1)
 	case err != nil:
 		return refuse("reading its manifest: %w", err)
 	case manifest.MediaType != "" && manifest.MediaType != found.MediaType:
@@ -110,47 +102,33 @@ func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Resul
 		return refuse("its archive is %d MiB, more than %d MiB", manifest.Layers[0].Size>>20,
 			MaxArchive>>20)
 	}
-	packed, err := layer(ctx, from.Context().Digest(manifest.Layers[0].Digest.String()),
-		manifest.Layers[0].Size, opt)
+	packed, err := layer(ctx, from.Context(), manifest.Layers[0], opt)
 	if err != nil {
 		return refuse("reading its layer: %w", err)
 	}
-	return packed, Result{
-		Ref: artifact.String(), Digest: found.Digest.String(),
-		Source:   manifest.Annotations[SourceAnnotation],
-		Revision: manifest.Annotations[RevisionAnnotation],
-		Created:  manifest.Annotations[CreatedAnnotation],
-	}, nil
+	return packed, Result{Ref: artifact.String(), Digest: found.Digest.String(),
+		Origin: originOf(manifest.Annotations)}, nil
 }
 
-// layer reads a blob, which has to have its digest and the size that the
-// manifest says.
-func layer(ctx context.Context, blob name.Digest, size int64, opt Options) ([]byte, error) {
-	l, err := remote.Layer(blob, opt.Remote(ctx)...)
-	if err != nil {
-		return nil, err
-	}
-	r, err := l.Compressed() // compares what comes with the digest
+func layer(ctx context.Context, in name.Repository, d v1.Descriptor,
+	opt Options) ([]byte, error) {
+	r, err := Blob(in, d, opt.Remote(ctx))
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	var b bytes.Buffer
-	for int64(b.Len()) <= size {
+	for {
 		_, err := io.CopyN(&b, r, 1<<20)
 		if opt.Progress != nil {
-			opt.Progress(int64(b.Len()), size)
+			opt.Progress(int64(b.Len()), d.Size)
 		}
 		if errors.Is(err, io.EOF) {
-			break
+			return b.Bytes(), nil
 		} else if err != nil {
 			return nil, err
 		}
 	}
-	if int64(b.Len()) != size {
-		return nil, fmt.Errorf("its size is not the %d bytes of the manifest", size)
-	}
-	return b.Bytes(), nil
 }
 
 // place writes a judged archive beside the folder, and moves it there at once.

@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -19,8 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/archive"
 )
 
 // Metadata says where a package is from. None of it is looked up, so that the
@@ -91,35 +90,33 @@ func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (st
 	return artifact.String(), nil
 }
 
-// Artifact makes an artifact without storing it.
+// Artifact makes an artifact without storing it. The archive in it depends on names and content
+// alone. Artifact refuses what Pull would.
 func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 	if len(files) == 0 {
 		return nil, Result{}, errors.New("the package has no files")
 	}
-	content, size, err := pack(files)
+	entries := make([]archive.Entry, len(files))
+	for i, f := range files {
+		entries[i] = archive.Entry{Name: f.Path, Mode: 0o644, Data: f.Data}
+	}
+	slices.SortFunc(entries,
+		func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
+	packed, err := archive.Pack(gzip.DefaultCompression, entries...)
 	if err != nil {
 		return nil, Result{}, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(content)), nil
-	},
-		tarball.WithMediaType(ContentMediaType))
+	_, size, err := unpack(packed, nil)
+	if err == nil && len(packed) > MaxArchive {
+		err = fmt.Errorf("the archive is %d MiB, more than the %d MiB that a pull takes",
+			len(packed)>>20, MaxArchive>>20)
+	}
 	if err != nil {
-		return nil, Result{}, fmt.Errorf("making the layer: %w", err)
+		return nil, Result{}, fmt.Errorf("packing: %w", err)
 	}
 	created := meta.Created.UTC()
 	if meta.Created.IsZero() {
 		created = time.Unix(0, 0).UTC()
-	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
-		ConfigMediaType)
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, Result{}, fmt.Errorf("making the artifact: %w", err)
-	}
-	config.Created = v1.Time{Time: created}
-	if image, err = mutate.ConfigFile(image, config); err != nil {
-		return nil, Result{}, fmt.Errorf("making the artifact: %w", err)
 	}
 	annotations := map[string]string{CreatedAnnotation: created.Format(time.RFC3339)}
 	if meta.Source != "" {
@@ -128,47 +125,35 @@ func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 	if meta.Revision != "" {
 		annotations[RevisionAnnotation] = meta.Revision
 	}
-	image = mutate.Annotations(image, annotations).(v1.Image)
-	if image, err = mutate.Append(image, mutate.Addendum{Layer: layer}); err != nil {
-		return nil, Result{}, fmt.Errorf("making the artifact: %w", err)
+	image, err := Image(packed, ContentMediaType, ConfigMediaType,
+		v1.ConfigFile{Created: v1.Time{Time: created}}, annotations)
+	if err != nil {
+		return nil, Result{}, err
 	}
 	digest, err := image.Digest()
 	if err != nil {
-		return nil, Result{}, fmt.Errorf("making the artifact: %w", err)
+		return nil, Result{}, fmt.Errorf("making the image: %w", err)
 	}
-	return image, Result{Digest: digest.String(), Source: meta.Source, Revision: meta.Revision,
-		Created: annotations[CreatedAnnotation], Files: len(files), Bytes: size}, nil
+	return image, Result{Digest: digest.String(), Origin: originOf(annotations),
+		Files: len(files), Bytes: size}, nil
 }
 
-// pack writes a gzipped tar archive that depends on names and content alone.
-// It refuses what Pull would.
-func pack(files []render.File) (archive []byte, size int64, err error) {
-	files = slices.Clone(files)
-	slices.SortFunc(files, func(a, b render.File) int { return strings.Compare(a.Path, b.Path) })
-	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
-	w := tar.NewWriter(zip)
-	for _, f := range files {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: 0o644,
-			Size: int64(len(f.Data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, 0, fmt.Errorf("packing %s: %w", f.Path, err)
-		}
-		if _, err := w.Write(f.Data); err != nil {
-			return nil, 0, fmt.Errorf("packing %s: %w", f.Path, err)
-		}
-		size += int64(len(f.Data))
+// Image makes an image whose only layer is an archive. layer and config are media types.
+func Image(packed []byte, layer, config types.MediaType, file v1.ConfigFile,
+	annotations map[string]string) (image v1.Image, err error) {
+	content, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(packed)), nil
+	}, tarball.WithMediaType(layer))
+	if err == nil {
+		file.RootFS.Type = "layers"
+		image, err = mutate.ConfigFile(mutate.ConfigMediaType(
+			mutate.MediaType(empty.Image, types.OCIManifestSchema1), config), &file)
 	}
-	if err := multi.Errors(w.Close(), zip.Close()); err != nil {
-		return nil, 0, fmt.Errorf("packing: %w", err)
+	if err == nil {
+		image, err = mutate.AppendLayers(mutate.Annotations(image, annotations).(v1.Image), content)
 	}
-	if _, _, err := unpack(b.Bytes(), nil); err != nil {
-		return nil, 0, fmt.Errorf("packing: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("making the image: %w", err)
 	}
-	if b.Len() > MaxArchive {
-		return nil, 0, fmt.Errorf(
-			"packing: the archive is %d MiB, more than the %d MiB that a pull takes", b.Len()>>20,
-			MaxArchive>>20)
-	}
-	return b.Bytes(), size, nil
+	return image, nil
 }

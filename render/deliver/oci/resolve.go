@@ -30,18 +30,9 @@ func Resolve(ctx context.Context, image, platform string, opt Options) (digest s
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", image, err)
 	}
-	found, err := remote.Get(ref, opt.Remote(ctx)...)
-	if err != nil {
-		return "", explain("resolving", ref, err)
-	}
-	named := ref.Context().Digest(found.Digest.String())
-	if opt.Verify != nil {
-		if err := opt.Verify(ctx, named); err != nil {
-			return "", err
-		}
-	}
-	if platform == "" {
-		return found.Digest.String(), nil
+	_, named, err := opt.get(ctx, "resolving", ref)
+	if err != nil || platform == "" {
+		return named.DigestStr(), err
 	}
 	digest, err = ofPlatform(named, platform, opt.Remote(ctx))
 	if err != nil {
@@ -83,24 +74,21 @@ func Tag(ctx context.Context, ref, tag string, opt Options) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("the tag %q: %w", tag, err)
 	}
-	found, err := remote.Get(from, opt.Remote(ctx)...)
+	found, named, err := opt.get(ctx, "tagging", from)
 	if err != nil {
-		return Result{}, explain("tagging", from, err)
+		return Result{}, err
 	}
 	if err := remote.Tag(to, found, opt.Remote(ctx)...); err != nil {
 		return Result{}, explain("tagging", to, err)
 	}
-	return Result{Ref: from.Context().Digest(found.Digest.String()).String(),
-		Digest: found.Digest.String()}, nil
+	return Result{Ref: named.String(), Digest: named.DigestStr()}, nil
 }
 
 // Tagged is an artifact under one of its tags.
 type Tagged struct {
-	Tag      string `json:"tag"`
-	Digest   string `json:"digest"`
-	Source   string `json:"source,omitempty"`
-	Revision string `json:"revision,omitempty"`
-	Created  string `json:"created,omitempty"`
+	Tag    string `json:"tag"`
+	Digest string `json:"digest"`
+	Origin
 }
 
 // attached are the tags under which cosign keeps signatures and attestations.
@@ -148,16 +136,13 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 
 // describe returns nil for a tag that is not a rendered package.
 func describe(ctx context.Context, tag name.Tag, opt Options) (*Tagged, error) {
-	found, err := remote.Get(tag, opt.Remote(ctx)...)
+	found, _, err := opt.get(ctx, "listing", tag)
 	if err != nil {
-		return nil, explain("listing", tag, err)
+		return nil, err
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil || manifest.Config.MediaType != ConfigMediaType {
 		return nil, nil // an index, or an image of another kind
 	}
-	return &Tagged{Tag: tag.TagStr(), Digest: found.Digest.String(),
-		Source:   manifest.Annotations[SourceAnnotation],
-		Revision: manifest.Annotations[RevisionAnnotation],
-		Created:  manifest.Annotations[CreatedAnnotation]}, nil
+	return &Tagged{tag.TagStr(), found.Digest.String(), originOf(manifest.Annotations)}, nil
 }

@@ -179,7 +179,7 @@ func checkSkill(ctx context.Context, image, digest, named string, opt oci.Option
 	ref, err := name.ParseReference(image, opt.Names()...)
 	if err == nil {
 		_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named,
-			sign.Policy{Keychain: opt.Keychain, PlainHTTP: opt.PlainHTTP})
+			sign.Policy{Access: opt.Access})
 	}
 	return err
 }

@@ -3,8 +3,8 @@ package sign
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"crypto/x509"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +17,10 @@ import (
 	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
 	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
-	"github.com/sigstore/sigstore/pkg/cryptoutils"
-	"github.com/sigstore/sigstore/pkg/signature"
-	"github.com/sigstore/sigstore/pkg/signature/dsse"
-	"github.com/sigstore/sigstore/pkg/signature/options"
+	"github.com/sigstore/sigstore-go/pkg/sign"
+	"github.com/sigstore/sigstore-go/pkg/verify"
+
+	"github.com/armature-dev/armature/functions/multi"
 )
 
 // attempts is how often a bundle is attached. Without a referrers API, what refers to an
@@ -31,63 +31,52 @@ const attempts = 3
 // of the bundle by digest. A signature by the same key that is attached already stays, so
 // that Sign may be repeated after a failure.
 func (s *Session) Sign(ctx context.Context, artifact name.Digest) (bundle string, err error) {
-	if bundle, err = s.publish(ctx, artifact,
-		newStatement(artifact, "", cosigntypes.CosignSignPredicateType, nil)); err != nil {
-		return "", fmt.Errorf("attaching the signature to %s: %w", artifact, err)
-	}
-	return bundle, nil
+	return s.publish(ctx, artifact, "", cosigntypes.CosignSignPredicateType, nil)
 }
 
 // Attest attaches a signed statement about an artifact (in-toto v1) with a predicate, whose
 // type is a URI, as a Sigstore bundle, and returns its reference. It may be repeated like Sign.
 func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateType string,
 	predicate any) (bundle string, err error) {
-	content, err := json.Marshal(predicate)
-	if err == nil {
-		bundle, err = s.publish(ctx, artifact,
-			newStatement(artifact, artifact.Repository.String(), predicateType, content))
-	}
-	if err != nil {
-		return "", fmt.Errorf("attaching the attestation to %s: %w", artifact, err)
-	}
-	return bundle, nil
+	return s.publish(ctx, artifact, artifact.Repository.String(), predicateType, predicate)
 }
 
-func newStatement(artifact name.Digest, named, predicateType string,
-	predicate json.RawMessage) statement {
-	algorithm, hex, _ := strings.Cut(artifact.DigestStr(), ":")
-	return statement{Type: "https://in-toto.io/Statement/v1", PredicateType: predicateType,
-		Predicate: predicate,
-		Subject:   []subject{{Name: named, Digest: map[string]string{algorithm: hex}}}}
-}
-
-// publish attaches a statement unless it is attached already, and reads it back.
-func (s *Session) publish(ctx context.Context, artifact name.Digest,
-	stated statement) (bundle string, err error) {
+// publish attaches a statement unless it is attached already, and reads it back. It is signed
+// once. named is the name of the subject.
+func (s *Session) publish(ctx context.Context, artifact name.Digest, named, predicateType string,
+	predicate any) (place string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
-	about, err := store{}.evidence(artifact)
-	if err != nil {
-		return "", err
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("attaching %s to %s: %w", predicateType, artifact, err)
+		}
+	}()
+	stated := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: predicateType}
+	if predicate != nil {
+		if stated.Predicate, err = json.Marshal(predicate); err != nil {
+			return "", err
+		}
 	}
+	algorithm, hex, _ := strings.Cut(artifact.DigestStr(), ":")
+	stated.Subject = []subject{{Name: named, Digest: map[string]string{algorithm: hex}}}
 	text, err := json.Marshal(stated)
 	if err != nil {
 		return "", err
 	}
-	kind := stated.PredicateType
-	signed := s.envelope(ctx, text, about, kind)
-	to := newStore(ctx, s.keychain, s.plainHTTP, s.transport)
+	var signed *bundle.Bundle
 	for n := 0; ; n++ {
-		there, err := to.evidence(artifact)
+		there, err := newEvidence(artifact, bounded(ctx, s.access))
 		if err != nil {
 			return "", err
 		}
-		known, err := there.find(bundles, kind)
+		known, err := there.find(bundles, predicateType)
 		if err != nil {
 			return "", err
 		}
-		for _, a := range known.all {
-			if s.states(about, a, text, kind) {
+		states := func(a attached) bool { return s.states(there, a, text, predicateType) }
+		for _, a := range known {
+			if states(a) {
 				return a.place, nil
 			}
 		}
@@ -95,7 +84,12 @@ func (s *Session) publish(ctx context.Context, artifact name.Digest,
 			return "", fmt.Errorf("it was written %d times, and the registry does not have it: "+
 				"does somebody else sign the same artifact?", attempts)
 		}
-		if err := s.refer(ctx, to, artifact, kind, signed); err != nil {
+		if signed == nil {
+			if signed, err = s.bundle(ctx, text, states); err != nil {
+				return "", err
+			}
+		}
+		if err := s.refer(there, predicateType, signed); err != nil {
 			return "", err
 		}
 	}
@@ -104,96 +98,93 @@ func (s *Session) publish(ctx context.Context, artifact name.Digest,
 // refer attaches a Sigstore bundle as a referrer (OCI 1.1), under the fallback tag
 // too where the registry has no referrers API. There is no time in the manifest: the same
 // bundle is attached once.
-func (s *Session) refer(ctx context.Context, to store, artifact name.Digest, predicateType string,
-	signed func() (envelope, error)) error {
-	e, err := signed()
+func (s *Session) refer(to *evidence, predicateType string, b *bundle.Bundle) error {
+	content, err := b.MarshalJSON()
 	if err != nil {
 		return err
 	}
-	public, err := s.key.PublicKey(options.WithContext(ctx))
-	if err != nil {
-		return err
-	}
-	content, err := e.bundle(public)
-	if err != nil {
-		return err
-	}
-	media, err := bundle.MediaTypeString("0.3")
-	if err != nil {
-		return err
-	}
-	return ociremote.WriteReferrer(artifact, media,
-		[]v1.Layer{layers.NewLayer(content, types.MediaType(media))},
+	return ociremote.WriteReferrer(to.artifact, b.MediaType,
+		[]v1.Layer{layers.NewLayer(content, types.MediaType(b.MediaType))},
 		map[string]string{"dev.sigstore.bundle.content": "dsse-envelope",
-			predicateAnnotation: predicateType}, to.cosign()...)
+			predicateAnnotation: predicateType},
+		ociremote.WithRemoteOptions(to.options...), ociremote.WithNameOptions(s.access.Names()...))
 }
 
-// verifier verifies what the session's key signs.
-func (s *Session) verifier() (signature.Verifier, error) {
-	if v, ok := s.key.Signer.(signature.Verifier); ok {
-		return v, nil
+// bundle signs a statement, or returns the bundle that was kept of it. What is kept is without
+// the statement, which may be large.
+func (s *Session) bundle(ctx context.Context, text []byte,
+	states func(attached) bool) (*bundle.Bundle, error) {
+	content := &sign.DSSEData{Data: text, PayloadType: cosigntypes.IntotoPayloadType}
+	sum := sha256.Sum256(content.PreAuthEncoding())
+	name := hex.EncodeToString(sum[:])
+	read := func(kept []byte, err error) (*bundle.Bundle, error) {
+		b := &bundle.Bundle{}
+		if err == nil {
+			err = b.UnmarshalJSON(kept)
+		}
+		if err == nil && b.GetDsseEnvelope() == nil {
+			err = errors.New("it has no envelope")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("keeping a signature: %w", err)
+		}
+		b.GetDsseEnvelope().Payload = text
+		return b, nil
 	}
-	public, err := s.key.PublicKey()
+	valid := func(kept []byte) bool {
+		b, err := read(kept, nil)
+		return err == nil && states(attached{bundle: b})
+	}
+	if s.keep != nil {
+		if kept, err := s.keep(ctx, name, nil, valid); err != nil || kept != nil {
+			return read(kept, err)
+		}
+	}
+	with := s.with
+	with.Context = ctx
+	made, err := sign.Bundle(content, s.key, with)
+	var b *bundle.Bundle
+	if err == nil {
+		b, err = bundle.NewBundle(made)
+	}
+	if err == nil && s.own != nil && !states(attached{bundle: b}) {
+		err = errors.New("the trusted root does not vouch for the certificate, or for the " +
+			"timestamp or the log's entry: is it the one of these authorities?")
+	}
+	if err != nil {
+		return nil, &KeyError{err}
+	}
+	if s.keep == nil {
+		return b, nil
+	}
+	b.GetDsseEnvelope().Payload = nil
+	kept, err := b.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	return signature.LoadVerifier(public, crypto.SHA256)
+	return read(s.keep(ctx, name, kept, valid))
 }
 
-// states reports whether a bundle is the session's signature of a statement.
-func (s *Session) states(about *evidence, a attached, wanted []byte, predicateType string) bool {
-	text, _, err := a.statement()
-	if err != nil || !bytes.Equal(text, wanted) || !s.provenLike(a) {
+// states reports whether a bundle is the session's signature of a statement, with the
+// certificate, the proof of the log and the timestamp that the session attaches. Whose a
+// certificate is that only has to be of the same identity, the trusted root says.
+func (s *Session) states(about *evidence, a attached, text []byte, predicateType string) bool {
+	if a.err != nil {
 		return false
-	}
-	if own := s.key.own; own != nil {
-		_, err := own.bundled(about, a, predicateType)
-		return err == nil
-	}
-	v, err := s.verifier()
-	if err != nil {
-		return false
-	}
-	envelope, err := a.signed()
-	if err != nil {
-		return false
-	}
-	signed, err := json.Marshal(envelope)
-	return err == nil && dsse.WrapVerifier(v).VerifySignature(bytes.NewReader(signed), nil) == nil
-}
-
-// provenLike reports whether a bundle has the certificate, the proof of the log and
-// the timestamp that the session attaches. Whose a certificate is that only has to be of
-// the same identity, the trusted root says.
-func (s *Session) provenLike(a attached) bool {
-	cert, logged, stamped, err := a.proofs()
-	if err != nil || s.key.rekor != nil && !logged || s.key.stamps != nil && !stamped {
-		return false
-	}
-	if s.key.cert == nil {
-		return cert == nil
-	}
-	if s.key.own != nil {
-		return cert != nil
-	}
-	ours, err := cryptoutils.UnmarshalCertificatesFromPEM(s.key.cert)
-	return err == nil && len(ours) > 0 && cert != nil && cert.Equal(ours[0])
-}
-
-// proofs returns the certificate of a bundle, nil for none, and whether a log has the
-// signature and an authority set the time of it.
-func (a attached) proofs() (cert *x509.Certificate, logged, stamped bool, err error) {
-	content, err := a.bundle.VerificationContent()
-	if err != nil {
-		return nil, false, false, err
-	}
-	if content == nil {
-		return nil, false, false, errors.New("the bundle does not say what it is verified with")
 	}
 	stamps, err := a.bundle.Timestamps()
-	if err != nil {
-		return nil, false, false, err
+	by, err2 := a.bundle.VerificationContent()
+	content, err3 := a.bundle.SignatureContent()
+	if multi.Errors(err, err2, err3) != nil ||
+		!bytes.Equal(a.bundle.GetDsseEnvelope().GetPayload(), text) ||
+		len(stamps) < len(s.with.TimestampAuthorities) ||
+		len(a.bundle.VerificationMaterial.TlogEntries) < len(s.with.TransparencyLogs) {
+		return false
 	}
-	entries, err := a.bundle.TlogEntries()
-	return content.Certificate(), len(entries) > 0, len(stamps) > 0, err
+	if s.own != nil {
+		_, err := s.own.judge(about, a, predicateType)
+		return err == nil
+	}
+	return by.Certificate().Equal(s.cert) &&
+		verify.VerifySignature(content, &bundle.PublicKey{}, keyed(s.key)) == nil
 }

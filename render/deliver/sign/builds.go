@@ -1,7 +1,6 @@
 package sign
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -73,17 +73,15 @@ func (b *Builds) Check() error {
 			"would do: name builders")
 	}
 	for i, builder := range b.Builders {
-		if strings.TrimSpace(builder.ID) == "" {
+		switch {
+		case strings.TrimSpace(builder.ID) == "":
 			return fmt.Errorf("builds.builders[%d] needs an id", i)
-		}
-		if builder.ID == keys.LocalBuilder {
+		case builder.ID == keys.LocalBuilder:
 			return fmt.Errorf("builds.builders[%d]: %s is anybody's own machine, which cannot be "+
 				"trusted: name a builder of a platform", i, builder.ID)
-		}
-		if builder.Level < 0 || builder.Level > 3 {
-			return fmt.Errorf(
-				"builds.builders[%d]: level %d is not a build level of SLSA: write 0 to 3", i,
-				builder.Level)
+		case builder.Level < 0 || builder.Level > 3:
+			return fmt.Errorf("builds.builders[%d]: level %d is not a build level of SLSA: "+
+				"write 0 to 3", i, builder.Level)
 		}
 	}
 	if b.MinimumLevel < 0 || b.MinimumLevel > 3 {
@@ -96,25 +94,21 @@ func (b *Builds) Check() error {
 			"write the level beside the builder's id", b.MinimumLevel)
 	}
 	for i, s := range b.Sources {
-		if s.Repository == "" {
+		_, err := gitrepo.Parse(s.Repository)
+		switch {
+		case s.Repository == "":
 			return fmt.Errorf("builds.sources[%d] needs a repository", i)
-		}
-		if _, err := gitrepo.Parse(s.Repository); err != nil {
+		case err != nil:
 			return fmt.Errorf("builds.sources[%d].repository %w: %s", i, err, gitrepo.Hint)
-		}
-		if slices.Contains(s.Branches, "") {
+		case slices.Contains(s.Branches, ""):
 			return fmt.Errorf("builds.sources[%d].branches contains an empty name", i)
-		}
-		if s.Verified != "" && s.Verified != VerifiedReachable && s.Verified != VerifiedSigned {
+		case !slices.Contains([]string{"", VerifiedReachable, VerifiedSigned}, s.Verified):
 			return fmt.Errorf("builds.sources[%d].verified %q: use %s or %s", i, s.Verified,
 				VerifiedReachable, VerifiedSigned)
 		}
 	}
-	for i, digest := range b.Templates {
-		if !digestForm().MatchString(digest) {
-			return fmt.Errorf("builds.templates[%d] %q is not a digest: write sha256: and 64 "+
-				"hexadecimal digits in small letters", i, digest)
-		}
+	if err := checkDigests("builds.templates", b.Templates); err != nil {
+		return err
 	}
 	if b.MaxAge != nil && b.MaxAge.Duration <= 0 {
 		return fmt.Errorf("builds.maxAge %s: use a positive duration, such as 720h", b.MaxAge.Duration)
@@ -133,8 +127,8 @@ func (b *Builds) Check() error {
 
 // built judges the attestations of one signer. It sets the level of the builder, its
 // provenance, and the attestations that the verdict is based on.
-func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time, v *Verified) error {
-	statements, err := t.attested(ctx, e, PredicateType)
+func (t trust) built(e *evidence, b *Builds, now time.Time, v *Verified) error {
+	statements, err := t.attested(e, PredicateType)
 	if err != nil {
 		return fmt.Errorf("provenance: %w", err)
 	}
@@ -147,7 +141,7 @@ func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time,
 		}
 		tested := *v
 		if len(b.Tests) > 0 {
-			if err := t.tests(ctx, e, b, made, &tested); err != nil {
+			if err := t.tests(e, b, made, &tested); err != nil {
 				reasons = append(reasons, fmt.Errorf("tests: %w", err))
 				continue
 			}
@@ -155,7 +149,7 @@ func (t trust) built(ctx context.Context, e *evidence, b *Builds, now time.Time,
 		*v = tested
 		v.Level, v.Provenance = &level, made
 		v.basedOn(s)
-		return t.contents(ctx, e, b, v)
+		return t.contents(e, b, v)
 	}
 	return fmt.Errorf("provenance: %w", multi.Errors(reasons...))
 }
@@ -176,22 +170,17 @@ func (b *Builds) judge(predicate json.RawMessage,
 		return 0, nil, fmt.Errorf("the builder %q has level %d, and the policy demands %d", id,
 			level, b.MinimumLevel)
 	}
+	var err error
 	if len(b.Sources) > 0 {
-		if err := b.judgeSource(made.BuildDefinition); err != nil {
-			return 0, nil, err
-		}
+		err = b.judgeSource(made.BuildDefinition)
 	}
-	if len(b.Templates) > 0 {
-		if err := b.judgeTemplate(made.BuildDefinition); err != nil {
-			return 0, nil, err
-		}
+	if err == nil && len(b.Templates) > 0 {
+		err = b.judgeTemplate(made.BuildDefinition)
 	}
-	if b.MaxAge != nil {
-		if err := judgeAge(made.RunDetails.Metadata, b.MaxAge.Duration, now); err != nil {
-			return 0, nil, err
-		}
+	if err == nil && b.MaxAge != nil {
+		err = judgeAge(made.RunDetails.Metadata, b.MaxAge.Duration, now)
 	}
-	return level, &made, nil
+	return level, &made, err
 }
 
 // skew is how far the builder's clock may be ahead of ours.
@@ -216,6 +205,16 @@ func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
 
 // digestForm is a digest as templates and images have it.
 var digestForm = text.Pattern(`^sha256:[0-9a-f]{64}$`)
+
+func checkDigests(field string, all []string) error {
+	for i, digest := range all {
+		if !digestForm().MatchString(digest) {
+			return fmt.Errorf("%s[%d] %q is not a digest: write sha256: and 64 hexadecimal digits "+
+				"in small letters", field, i, digest)
+		}
+	}
+	return nil
+}
 
 // judgeTemplate compares the template that an AgentBuild's provenance names.
 func (b *Builds) judgeTemplate(made BuildDefinition) error {
@@ -242,16 +241,16 @@ func (b *Builds) judgeTemplate(made BuildDefinition) error {
 }
 
 // contents judges what an image is made of.
-func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified) error {
+func (t trust) contents(e *evidence, b *Builds, v *Verified) error {
 	if b.SBOM {
-		if err := t.bills(ctx, e, v); err != nil {
+		if err := t.bills(e, v); err != nil {
 			return fmt.Errorf("bill of materials: %w", err)
 		}
 	}
 	if b.MaxSeverity == "" {
 		return nil
 	}
-	scans, err := t.attested(ctx, e, scanType)
+	scans, err := t.attested(e, scanType)
 	if err != nil {
 		return fmt.Errorf("vulnerabilities: %w", err)
 	}
@@ -265,29 +264,33 @@ func (t trust) contents(ctx context.Context, e *evidence, b *Builds, v *Verified
 }
 
 // bills looks for a bill of materials. If an index has none, every image in it needs one.
-func (t trust) bills(ctx context.Context, e *evidence, v *Verified) error {
-	missing := t.bill(ctx, e, v)
+func (t trust) bills(e *evidence, v *Verified) error {
+	missing := t.bill(e, v)
 	if missing == nil {
 		return nil
 	}
-	images, err := e.images()
+	images, _, err := oci.Images(e.artifact, e.options)
 	if err != nil || len(images) == 0 {
 		return multi.Errors(missing, err)
 	}
 	for _, image := range images {
-		if err := t.bill(ctx, image, v); err != nil {
-			return fmt.Errorf("%s: %w", image.artifact, err)
+		of, err := newEvidence(image, e.options)
+		if err == nil {
+			err = t.bill(of, v)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", image, err)
 		}
 	}
 	return nil
 }
 
 // bill looks for a bill of materials of one image, in one of the two formats.
-func (t trust) bill(ctx context.Context, e *evidence, v *Verified) error {
-	found, err := t.attested(ctx, e, SPDXType)
+func (t trust) bill(e *evidence, v *Verified) error {
+	found, err := t.attested(e, SPDXType)
 	if err != nil {
 		var other error
-		if found, other = t.attested(ctx, e, CycloneDXType); other != nil {
+		if found, other = t.attested(e, CycloneDXType); other != nil {
 			return multi.Errors(err, other)
 		}
 	}

@@ -2,29 +2,26 @@ package sign
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-	securedsse "github.com/secure-systems-lab/go-securesystemslib/dsse"
-	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
-	cosignoci "github.com/sigstore/cosign/v2/pkg/oci"
-	ociremote "github.com/sigstore/cosign/v2/pkg/oci/remote"
-	"github.com/sigstore/cosign/v2/pkg/oci/static"
 	cosigntypes "github.com/sigstore/cosign/v2/pkg/types"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
 
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
@@ -52,335 +49,185 @@ const emptyType = "application/vnd.oci.empty.v1+json"
 // predicateAnnotation says on a referrer what its bundle is about.
 const predicateAnnotation = "dev.sigstore.bundle.predicateType"
 
-// store is where attachments of artifacts are.
-type store struct {
-	options []remote.Option
-	names   []name.Option
+// bounded returns the options of requests whose answers are limited.
+func bounded(ctx context.Context, a oci.Access) []remote.Option {
+	if a.Transport == nil {
+		a.Transport = oci.Transport()
+	}
+	a.Transport = Bounded(a.Transport)
+	return a.Remote(ctx)
 }
 
-func newStore(ctx context.Context, keychain authn.Keychain, plainHTTP bool,
-	transport http.RoundTripper) store {
-	opt := oci.Options{Keychain: keychain, PlainHTTP: plainHTTP}
-	if transport == nil {
-		transport = oci.Transport()
-	}
-	return store{append(opt.Remote(ctx), remote.WithTransport(Bounded(transport))), opt.Names()}
-}
-
-// cosign returns the store's options as cosign's functions take them.
-func (s store) cosign() []ociremote.Option {
-	return []ociremote.Option{ociremote.WithRemoteOptions(s.options...),
-		ociremote.WithNameOptions(s.names...)}
-}
-
-// Bounded limits what each answer of a registry to a GET may contain: MaxManifest and
-// MaxAttachment.
-func Bounded(t http.RoundTripper) http.RoundTripper { return bounded{t} }
-
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.RoundTripper.RoundTrip(request)
-	if err != nil || request.Method != http.MethodGet {
-		return response, err
-	}
-	limit := int64(MaxAttachment)
-	if strings.Contains(request.URL.Path, "/manifests/") ||
-		strings.Contains(request.URL.Path, "/referrers/") {
-		limit = MaxManifest
-	}
-	response.Body = &boundedBody{response.Body, limit}
-	return response, nil
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left < 0 {
-		return 0, errTooLarge
-	}
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1] // one more than allowed shows that there is more
-	}
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, errTooLarge
-	}
-	return n, err
+// Bounded limits what each answer of a registry may contain: MaxManifest and MaxAttachment.
+func Bounded(t http.RoundTripper) http.RoundTripper {
+	return answers.Bounded{RoundTripper: t, Limit: func(asked *http.Request,
+		_ *http.Response) (int64, error) {
+		limit := int64(MaxAttachment)
+		if at := asked.URL.Path; strings.Contains(at, "/manifests/") ||
+			strings.Contains(at, "/referrers/") {
+			limit = MaxManifest
+		}
+		return limit + 1, errTooLarge // the next byte shows that there is more
+	}}
 }
 
 var errTooLarge = errors.New(
 	"the registry's answer is larger than what is read to judge an artifact")
 
-// attached is a statement about an artifact that is signed, by whom is not known
-// yet. Either envelope or bundle is set.
+// attached is a statement about an artifact that is signed, by whom is not known yet. What is
+// under cosign's tags is read as the bundle that says the same.
 type attached struct {
-	place    string
-	envelope cosignoci.Signature
-	bundle   *bundle.Bundle
+	place  string // where the registry has it, REPOSITORY@DIGEST
+	bundle *bundle.Bundle
+	// layer under a tag: the claim of a signature, or the envelope of a statement. nil for a
+	// bundle.
+	layer []byte
+	err   error // why it cannot be read
 }
 
 // evidence is what a registry has about one artifact. It is read when it is asked
 // for, and once.
 type evidence struct {
-	store
+	options  []remote.Option
 	artifact name.Digest
 	hash     v1.Hash
-	read     map[string]found
+	read     map[string][]attached
 	// content is how much has been read, in bytes.
 	content int64
 }
 
-type found struct {
-	all []attached
-	// skipped says why other attachments cannot be read.
-	skipped []error
-}
-
-func (s store) evidence(artifact name.Digest) (*evidence, error) {
+func newEvidence(artifact name.Digest, options []remote.Option) (*evidence, error) {
 	hash, err := v1.NewHash(artifact.DigestStr())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", artifact, err)
 	}
-	return &evidence{store: s, artifact: artifact, hash: hash, read: map[string]found{}}, nil
+	return &evidence{options: options, artifact: artifact, hash: hash,
+		read: map[string][]attached{}}, nil
 }
 
-// maxImages of an index are looked at.
-const maxImages = 32
-
-// images returns what a registry has about each image that an index lists; nothing for another
-// artifact. BuildKit's attestations are for an unknown platform, and no node pulls them.
-func (e *evidence) images() (images []*evidence, err error) {
-	found, err := remote.Get(e.artifact, e.options...)
-	if err != nil || !found.MediaType.IsIndex() {
-		return nil, err
-	}
-	var index v1.IndexManifest
-	if err := json.Unmarshal(found.Manifest, &index); err != nil {
-		return nil, fmt.Errorf("%s: %w", e.artifact, err)
-	}
-	if len(index.Manifests) > maxImages {
-		return nil, fmt.Errorf("%s lists %d images, and at most %d are looked at", e.artifact,
-			len(index.Manifests), maxImages)
-	}
-	for _, d := range index.Manifests {
-		if d.Platform != nil && d.Platform.OS == "unknown" {
-			continue
-		}
-		if !d.MediaType.IsImage() {
-			return nil, fmt.Errorf("%s lists %s, which is %.80q and not an image", e.artifact,
-				d.Digest, d.MediaType)
-		}
-		image, err := e.evidence(e.artifact.Context().Digest(d.Digest.String()))
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, image)
-	}
-	return images, nil
-}
-
-// The places of attachments: suffixes of tags in cosign's format, and Sigstore bundles.
+// The forms of attachments: suffixes of tags in cosign's format, and Sigstore bundles.
 const (
 	signatures   = ".sig"
 	attestations = ".att"
 	bundles      = ""
 )
 
-// find returns the attachments in a place that claim to be of a type; "" is any.
-func (e *evidence) find(place, predicateType string) (f found, err error) {
-	key := place + " " + predicateType
+// find returns the attachments in a form that claim to be of a type.
+func (e *evidence) find(form, predicateType string) (all []attached, _ error) {
+	key := form + " " + predicateType
 	if known, ok := e.read[key]; ok {
 		return known, nil
 	}
-	if place == bundles {
-		f, err = e.referring(predicateType)
-	} else {
-		f, err = e.tagged(place, predicateType)
-	}
-	if err == nil {
-		e.read[key] = f
-	}
-	return f, err
-}
-
-// tagged reads an image whose layers are signatures or attestations.
-func (e *evidence) tagged(suffix, predicateType string) (f found, err error) {
-	tag := e.artifact.Context().Tag(e.hash.Algorithm + "-" + e.hash.Hex + suffix)
-	image, err := remote.Get(tag, e.options...)
-	if missing(err) {
-		return found{}, nil
-	}
+	wanted, err := e.list(form)
 	if err != nil {
-		return found{}, fmt.Errorf("reading %s: %w", tag, err)
+		return nil, fmt.Errorf("listing what is attached to %s: %w", e.artifact, err)
 	}
-	manifest, err := v1.ParseManifest(bytes.NewReader(image.Manifest))
-	if err != nil {
-		return found{}, fmt.Errorf("reading %s: %w", tag, err)
-	}
-	var wanted []v1.Descriptor
-	for _, layer := range manifest.Layers {
-		if claimed := layer.Annotations["predicateType"]; predicateType == "" || claimed == "" ||
-			claimed == predicateType {
-			wanted = append(wanted, layer)
-		}
-	}
+	wanted = slices.DeleteFunc(wanted,
+		func(d v1.Descriptor) bool { return !claims(d, predicateType) })
 	if len(wanted) > MaxAttachments {
-		return found{}, fmt.Errorf("%s contains %d attachments of one type, more than %d", tag,
-			len(wanted), MaxAttachments)
-	}
-	for _, layer := range wanted {
-		place := e.artifact.Context().Digest(layer.Digest.String()).String()
-		content, err := e.blob(layer)
-		if ended(err) {
-			return found{}, fmt.Errorf("reading %s: %w", place, err)
-		}
-		var envelope cosignoci.Signature
-		if err == nil {
-			envelope, err = e.envelope(layer, content)
-		}
-		if err != nil {
-			f.skipped = append(f.skipped, fmt.Errorf("%s: %w", place, err))
-			continue
-		}
-		f.all = append(f.all, attached{place: place, envelope: envelope})
-	}
-	return f, nil
-}
-
-// envelope makes a layer of cosign's tag format what cosign's verifiers take. The
-// layer's annotations contain the signature, the certificate and the proofs.
-func (e *evidence) envelope(layer v1.Descriptor, content []byte) (cosignoci.Signature, error) {
-	notes := layer.Annotations
-	options := []static.Option{static.WithLayerMediaType(layer.MediaType),
-		static.WithAnnotations(maps.Clone(notes))}
-	if cert := notes[static.CertificateAnnotationKey]; cert != "" {
-		options = append(options,
-			static.WithCertChain([]byte(cert), []byte(notes[static.ChainAnnotationKey])))
-	}
-	if text := notes[static.BundleAnnotationKey]; text != "" {
-		var proof cosignbundle.RekorBundle
-		if err := json.Unmarshal([]byte(text), &proof); err != nil {
-			return nil, fmt.Errorf("reading the proof of the transparency log: %w", err)
-		}
-		options = append(options, static.WithBundle(&proof))
-	}
-	if text := notes[static.RFC3161TimestampAnnotationKey]; text != "" {
-		var stamp cosignbundle.RFC3161Timestamp
-		if err := json.Unmarshal([]byte(text), &stamp); err != nil {
-			return nil, fmt.Errorf("reading the timestamp: %w", err)
-		}
-		options = append(options, static.WithRFC3161Timestamp(&stamp))
-	}
-	return static.NewSignature(content, notes[static.SignatureAnnotationKey], options...)
-}
-
-// referring reads the referrers of the artifact that are Sigstore bundles.
-func (e *evidence) referring(predicateType string) (f found, err error) {
-	index, err := remote.Referrers(e.artifact, e.options...)
-	if err != nil {
-		return found{}, fmt.Errorf("listing what refers to %s: %w", e.artifact, err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return found{}, fmt.Errorf("listing what refers to %s: %w", e.artifact, err)
-	}
-	var wanted []v1.Descriptor
-	for _, d := range manifest.Manifests {
-		if claimsBundle(d, predicateType) {
-			wanted = append(wanted, d)
-		}
-	}
-	if len(wanted) > MaxAttachments {
-		return found{}, fmt.Errorf("%s has %d bundles of one type, more than %d", e.artifact,
+		return nil, fmt.Errorf("%s has %d attachments of one type, more than %d", e.artifact,
 			len(wanted), MaxAttachments)
 	}
 	for _, d := range wanted {
-		place := e.artifact.Context().Digest(d.Digest.String())
-		b, err := e.bundle(place)
-		if ended(err) {
-			return found{}, fmt.Errorf("reading %s: %w", place, err)
-		} else if err != nil {
-			f.skipped = append(f.skipped, fmt.Errorf("%s: %w", place, err))
-			continue
+		a := attached{place: e.artifact.Context().Digest(d.Digest.String()).String()}
+		if a.err = e.open(&a, form, d); errors.Is(a.err, context.DeadlineExceeded) ||
+			errors.Is(a.err, context.Canceled) {
+			return nil, fmt.Errorf("reading %s: %w", a.place, a.err)
 		}
-		f.all = append(f.all, attached{place: place.String(), bundle: b})
+		all = append(all, a)
 	}
-	return f, nil
+	e.read[key] = all
+	return all, nil
 }
 
-// claimsBundle reports whether a referrer may be a bundle of a type. Registries show
-// the annotations of its manifest, and its artifact type or that of its config.
-func claimsBundle(d v1.Descriptor, predicateType string) bool {
-	if claimed := d.Annotations[predicateAnnotation]; claimed != "" {
+// list returns what is attached in a form: layers of the image under a tag, or referrers.
+func (e *evidence) list(form string) ([]v1.Descriptor, error) {
+	if form == bundles {
+		index, err := remote.Referrers(e.artifact, e.options...)
+		if err != nil {
+			return nil, err
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			return nil, err
+		}
+		return manifest.Manifests, nil
+	}
+	tag := e.artifact.Context().Tag(e.hash.Algorithm + "-" + e.hash.Hex + form)
+	manifest, err := e.manifest(tag)
+	if answer := (*transport.Error)(nil); errors.As(err, &answer) &&
+		answer.StatusCode == http.StatusNotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return manifest.Layers, nil
+}
+
+func (e *evidence) manifest(of name.Reference) (*v1.Manifest, error) {
+	image, err := remote.Get(of, e.options...)
+	if err != nil {
+		return nil, err
+	}
+	return v1.ParseManifest(bytes.NewReader(image.Manifest))
+}
+
+// claims reports whether what is attached may be of a type. A layer says so in an annotation.
+// Registries show the annotations of a referrer's manifest, and its artifact type or that of its
+// config.
+func claims(d v1.Descriptor, predicateType string) bool {
+	if claimed := cmp.Or(d.Annotations[predicateAnnotation],
+		d.Annotations["predicateType"]); claimed != "" {
 		return claimed == predicateType
 	}
 	return d.ArtifactType == "" || d.ArtifactType == emptyType ||
 		strings.HasPrefix(d.ArtifactType, bundleType)
 }
 
-// bundle reads a referrer, which has one layer.
-func (e *evidence) bundle(place name.Digest) (*bundle.Bundle, error) {
-	image, err := remote.Get(place, e.options...)
-	if err != nil {
-		return nil, err
+// open reads a layer under a tag, or the only layer of a referrer.
+func (e *evidence) open(a *attached, form string, d v1.Descriptor) (err error) {
+	if form != bundles {
+		if a.layer, err = e.blob(d); err == nil {
+			a.bundle, err = tagged(form, a.layer, d.Annotations)
+		}
+		return err
 	}
-	manifest, err := v1.ParseManifest(bytes.NewReader(image.Manifest))
+	manifest, err := e.manifest(e.artifact.Context().Digest(d.Digest.String()))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(manifest.Layers) != 1 || !strings.HasPrefix(string(manifest.Layers[0].MediaType), bundleType) {
-		return nil, errors.New("it is not a manifest with one Sigstore bundle")
+	if len(manifest.Layers) != 1 ||
+		!strings.HasPrefix(string(manifest.Layers[0].MediaType), bundleType) {
+		return errors.New("it is not a manifest with one Sigstore bundle")
 	}
 	content, err := e.blob(manifest.Layers[0])
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b := &bundle.Bundle{}
-	if err := b.UnmarshalJSON(content); err != nil {
-		return nil, fmt.Errorf("reading the bundle: %w", err)
+	a.bundle = &bundle.Bundle{}
+	if err := a.bundle.UnmarshalJSON(content); err != nil {
+		return fmt.Errorf("reading the bundle: %w", err)
 	}
-	return b, nil
+	return nil
 }
 
 // blob reads a layer, which has its digest and size.
 func (e *evidence) blob(layer v1.Descriptor) ([]byte, error) {
-	limit := min(MaxAttachment, MaxContent-e.content)
-	if layer.Size > limit {
+	if layer.Size > min(MaxAttachment, MaxContent-e.content) {
 		return nil, errTooLarge
 	}
-	from, err := remote.Layer(e.artifact.Context().Digest(layer.Digest.String()), e.options...)
-	if err != nil {
-		return nil, err
-	}
-	r, err := from.Compressed() // compares what comes with the digest
+	r, err := oci.Blob(e.artifact.Context(), layer, e.options)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	content, err := io.ReadAll(io.LimitReader(r, limit+1))
+	content, err := io.ReadAll(r)
 	e.content += int64(len(content))
-	if err == nil && int64(len(content)) > limit { // it has not been compared with the digest
-		err = errTooLarge
-	}
 	if err != nil {
 		return nil, err
 	}
 	return content, nil
-}
-
-// ended reports whether the reading was cancelled or took too long.
-func ended(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
-// missing reports whether a registry has no such thing.
-func missing(err error) bool {
-	answer := (*transport.Error)(nil)
-	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
 }
 
 // statement is an in-toto statement. The predicate is decoded by its type.
@@ -398,43 +245,25 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// statement reads the statement. It verifies nothing.
-func (a attached) statement() (text []byte, s statement, err error) {
-	envelope, err := a.signed()
+// statement is what an attachment states. It verifies nothing.
+func (a attached) statement() (s statement, err error) {
+	switch envelope := a.bundle.GetDsseEnvelope(); {
+	case envelope != nil:
+		err = json.Unmarshal(envelope.GetPayload(), &s)
+	case a.layer != nil:
+		var claim payload.SimpleContainerImage
+		err = json.Unmarshal(a.layer, &claim)
+		algorithm, hex, _ := strings.Cut(claim.Critical.Image.DockerManifestDigest, ":")
+		s.PredicateType = cosigntypes.CosignSignPredicateType
+		s.Subject = []subject{{Digest: map[string]string{algorithm: hex}}}
+	default:
+		err = errors.New("the bundle has a signature and no statement")
+	}
 	if err != nil {
-		return nil, s, err
+		return statement{}, fmt.Errorf("reading the statement: %w", err)
 	}
-	if envelope.PayloadType != cosigntypes.IntotoPayloadType {
-		return nil, s, fmt.Errorf("its payload is %q and not %q", envelope.PayloadType,
-			cosigntypes.IntotoPayloadType)
-	}
-	if text, err = envelope.DecodeB64Payload(); err != nil {
-		return nil, s, err
-	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, s, fmt.Errorf("reading the statement: %w", err)
-	}
-	return text, s, nil
-}
-
-// signed returns the DSSE envelope around the statement.
-func (a attached) signed() (*securedsse.Envelope, error) {
-	if a.bundle == nil {
-		text, err := a.envelope.Payload()
-		if err != nil {
-			return nil, err
-		}
-		envelope := &securedsse.Envelope{}
-		return envelope, json.Unmarshal(text, envelope)
-	}
-	envelope, err := a.bundle.Envelope()
-	if err != nil {
-		return nil, err
-	}
-	if envelope == nil {
-		return nil, errors.New("the bundle has a signature and no statement")
-	}
-	return envelope.RawEnvelope(), nil
+	s.place = a.place
+	return s, nil
 }
 
 // about reports whether a statement is about an artifact.

@@ -178,7 +178,7 @@ func TestUnrelated(t *testing.T) {
 			t.Fatalf("referrers %t: %d signatures, %d attestations, %d bundles were copied",
 				referrers, s, a, b)
 		}
-		f.refused(local(public), "invalid or missing digest in claim")
+		f.refused(local(public), "it is not about "+f.artifact.DigestStr())
 		f.refused(local(public), "provided artifact digest")
 	}
 }

@@ -137,7 +137,7 @@ func TestManyReferrers(t *testing.T) {
 		t.Error(err)
 	}
 	list(sign.MaxAttachments, "https://sigstore.dev/cosign/sign/v1")
-	h.refused(local(h.public), "has 101 bundles of one type, more than 100")
+	h.refused(local(h.public), "has 101 attachments of one type, more than 100")
 }
 
 // A registry that redirects in a circle is left.

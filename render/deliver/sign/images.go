@@ -119,7 +119,7 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 
 // verifyImage verifies the signature of an image, and then the content of a skill.
 func (i Image) verifyImage(ctx context.Context, p Policy) error {
-	ref, err := oci.Options{PlainHTTP: p.PlainHTTP}.Parse(oci.Scheme + i.Ref)
+	ref, err := p.Parse(oci.Scheme + i.Ref)
 	if err != nil {
 		return err
 	}
@@ -137,5 +137,5 @@ func (i Image) verifyImage(ctx context.Context, p Policy) error {
 // folder where agents find it, "" for any.
 func CheckSkill(ctx context.Context, ref name.Digest, named string,
 	p Policy) (*skill.Skill, error) {
-	return skill.Check(ctx, ref, named, newStore(ctx, p.Keychain, p.PlainHTTP, p.Transport).options)
+	return skill.Check(ctx, ref, named, bounded(ctx, p.Access))
 }

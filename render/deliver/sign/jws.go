@@ -1,7 +1,7 @@
 package sign
 
 import (
-	"bytes"
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -11,48 +11,73 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
+	"strings"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/sigstore/sigstore/pkg/signature/options"
+
+	"github.com/armature-dev/armature/functions/a2a"
 )
 
-// protectedHeader is the protected header of what a key signs, in base64url: the algorithm, and the
-// thumbprint of the key (RFC 7638) as its name.
-func protectedHeader(public crypto.PublicKey) (string, error) {
-	alg := ""
-	switch key := public.(type) {
+// Card signs the payload of an agent card, as A2A 1.0 says (section 8.4.2). The name of the
+// key in the signature is its thumbprint (RFC 7638). Keyless signers have no key that
+// somebody could configure, so that they sign no cards.
+func (s *Session) Card(ctx context.Context, payload []byte) (a2a.Signature, error) {
+	protected, err := s.CardHeader()
+	if err != nil {
+		return a2a.Signature{}, err
+	}
+	input := protected + "." + base64.RawURLEncoding.EncodeToString(payload)
+	made, err := s.key.SignMessage(strings.NewReader(input), options.WithContext(ctx))
+	if _, numbers := s.key.public.(*ecdsa.PublicKey); numbers && err == nil {
+		made, err = joined(made)
+	}
+	if err != nil {
+		return a2a.Signature{}, &KeyError{fmt.Errorf("signing an agent card: %w", err)}
+	}
+	return a2a.Signature{Protected: protected,
+		Signature: base64.RawURLEncoding.EncodeToString(made)}, nil
+}
+
+// CardHeader is the protected header of the cards that the key signs, in base64url: the algorithm
+// and the name of the key.
+func (s *Session) CardHeader() (string, error) {
+	if s.cert != nil {
+		return "", &KeyError{
+			errors.New("an agent card is signed with a key alone, and not with a certificate")}
+	}
+	var alg jose.SignatureAlgorithm
+	switch key := s.key.public.(type) {
 	case *ecdsa.PublicKey:
 		if key.Curve == elliptic.P256() {
-			alg = string(jose.ES256)
+			alg = jose.ES256
 		}
 	case ed25519.PublicKey:
-		alg = string(jose.EdDSA)
+		alg = jose.EdDSA
 	case *rsa.PublicKey:
-		alg = string(jose.RS256)
+		alg = jose.RS256
 	}
 	if alg == "" {
-		return "", errors.New(
-			"no algorithm of agent cards is for this key: use P-256, Ed25519 or RSA")
+		return "", &KeyError{errors.New(
+			"no algorithm of agent cards is for this key: use P-256, Ed25519 or RSA")}
 	}
-	thumbprint, err := (&jose.JSONWebKey{Key: public}).Thumbprint(crypto.SHA256)
+	thumbprint, err := (&jose.JSONWebKey{Key: s.key.public}).Thumbprint(crypto.SHA256)
 	if err != nil {
-		return "", err
+		return "", &KeyError{err}
 	}
 	text, err := json.Marshal(struct {
-		Alg string `json:"alg"`
-		Typ string `json:"typ"`
-		Kid string `json:"kid"`
+		Alg jose.SignatureAlgorithm `json:"alg"`
+		Typ string                  `json:"typ"`
+		Kid string                  `json:"kid"`
 	}{alg, "JOSE", base64.RawURLEncoding.EncodeToString(thumbprint)})
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// rawSignature returns a signature as JSON Web Signatures have it: of ECDSA, the two numbers (RFC
-// 7518, section 3.4).
-func rawSignature(made []byte, protected string) ([]byte, error) {
-	header, err := base64.RawURLEncoding.DecodeString(protected)
-	if err != nil || !bytes.Contains(header, []byte(`"`+jose.ES256+`"`)) {
-		return made, err
-	}
+// joined returns a signature of P-256 as JSON Web Signatures have it: the two numbers (RFC 7518,
+// section 3.4).
+func joined(made []byte) ([]byte, error) {
 	var numbers struct{ R, S *big.Int }
 	if rest, err := asn1.Unmarshal(made, &numbers); err != nil || len(rest) > 0 ||
 		numbers.R.BitLen() > 256 || numbers.S.BitLen() > 256 {

@@ -31,20 +31,15 @@ const inSecret = "k8s://"
 // privateKey loads a key to sign with.
 func privateKey(ctx context.Context, name string,
 	password func() ([]byte, error)) (signature.SignerVerifier, error) {
-	if strings.HasPrefix(name, inSecret) {
-		pair, err := keySecret(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return readKey(pair["cosign.key"],
-			func() ([]byte, error) { return pair["cosign.password"], nil })
-	}
 	if KMSProgram(name) != "" {
 		return OpenKMS(ctx, name)
 	}
-	text, err := blob.LoadFileOrURL(name)
+	text, stored, err := keyText(ctx, name, "cosign.key")
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(name, inSecret) {
+		password = func() ([]byte, error) { return stored, nil }
 	}
 	return readKey(text, password)
 }
@@ -103,24 +98,16 @@ func (r repeatable) SignMessage(message io.Reader, _ ...signature.SignOption) ([
 // publicKey loads a key to verify with.
 func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier, error) {
 	var text []byte
+	var err error
 	if p.Files != nil {
-		var err error
-		if text, err = p.file(name); err != nil {
-			return nil, err
-		}
-	} else if strings.HasPrefix(name, inSecret) {
-		pair, err := keySecret(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		text = pair["cosign.pub"]
+		text, err = p.file(name)
 	} else if KMSProgram(name) != "" {
 		return OpenKMS(ctx, name)
 	} else {
-		var err error
-		if text, err = blob.LoadFileOrURL(name); err != nil {
-			return nil, err
-		}
+		text, _, err = keyText(ctx, name, "cosign.pub")
+	}
+	if err != nil {
+		return nil, err
 	}
 	key, err := cryptoutils.UnmarshalPEMToPublicKey(text)
 	if err != nil {
@@ -129,29 +116,33 @@ func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier,
 	return signature.LoadVerifier(key, crypto.SHA256)
 }
 
-// keySecret reads the key pair in a Secret of the cluster of the kubeconfig, or of the
-// one that this runs in.
-func keySecret(ctx context.Context, name string) (map[string][]byte, error) {
+// keyText reads a key: a file, a URL or a variable, or a field of a Secret, with the password
+// beside it, in the cluster of the kubeconfig, or in the one that this runs in.
+func keyText(ctx context.Context, name, field string) (text, password []byte, err error) {
+	if !strings.HasPrefix(name, inSecret) {
+		text, err = blob.LoadFileOrURL(name)
+		return text, nil, err
+	}
 	namespace, secret, ok := strings.Cut(strings.TrimPrefix(name, inSecret), "/")
 	if !ok || strings.Contains(secret, "/") {
-		return nil, errors.New("write it as k8s://namespace/secret")
+		return nil, nil, errors.New("write it as k8s://namespace/secret")
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("finding the cluster: %w", err)
+		return nil, nil, fmt.Errorf("finding the cluster: %w", err)
 	}
 	config.UserAgent = version.UserAgent("armature")
 	client, err := corev1.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+		return nil, nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	pair, err := client.Secrets(namespace).Get(ctx, secret, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("reading the Secret: %w", err)
+		return nil, nil, fmt.Errorf("reading the Secret: %w", err)
 	}
 	if len(pair.Data) == 0 {
-		return nil, errors.New("the Secret is empty")
+		return nil, nil, errors.New("the Secret is empty")
 	}
-	return pair.Data, nil
+	return pair.Data[field], pair.Data["cosign.password"], nil
 }

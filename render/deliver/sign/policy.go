@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,11 +14,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
 // Policy says whose signature an artifact must carry. Any one of its keys and
@@ -55,12 +54,8 @@ type Policy struct {
 	// certificate transparency log, which private authorities do not give.
 	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
 
-	File `json:"-"`
-	// Keychain and PlainHTTP are those of oci.Options.
-	Keychain  authn.Keychain `json:"-"`
-	PlainHTTP bool           `json:"-"`
-	// Transport carries the requests to the registry; nil is oci.Transport().
-	Transport http.RoundTripper `json:"-"`
+	File       `json:"-"`
+	oci.Access `json:"-"`
 	// Files has what Keys, Roots and TrustedRoot name, where the policy is not one of
 	// the file system's. nil means that they are files, URLs and so on.
 	Files map[string][]byte `json:"-"`
@@ -156,26 +151,25 @@ func (p Policy) Check() error {
 		}
 	}
 	for i, id := range p.Identities {
-		subject, issuer := p.called("subject", "certificate-identity"), p.called("issuer",
-			"certificate-oidc-issuer")
-		subjects, issuers := p.called("subjectRegExp", "certificate-identity-regexp"),
-			p.called("issuerRegExp", "certificate-oidc-issuer-regexp")
 		at := ""
 		if !p.Flags {
 			at = fmt.Sprintf("identity %d: ", i+1)
 		}
-		if (id.Subject == "") == (id.SubjectRegExp == "") ||
-			(id.Issuer == "") == (id.IssuerRegExp == "") {
-			return fmt.Errorf("%sgive either %s or %s, and either %s or %s", at, subject, subjects,
-				issuer, issuers)
-		}
-		for _, pattern := range [...]struct{ field, text string }{{subjects, id.SubjectRegExp},
-			{issuers, id.IssuerRegExp}} {
-			if _, err := regexp.Compile(pattern.text); err != nil {
-				return fmt.Errorf("%s%s: %w", at, pattern.field, err)
+		for _, of := range [...]struct{ field, flag, exact, pattern string }{
+			{"subject", "certificate-identity", id.Subject, id.SubjectRegExp},
+			{"issuer", "certificate-oidc-issuer", id.Issuer, id.IssuerRegExp},
+		} {
+			named := p.called(of.field+"RegExp", of.flag+"-regexp")
+			if (of.exact == "") == (of.pattern == "") {
+				return fmt.Errorf("%sgive either %s or %s", at, p.called(of.field, of.flag), named)
 			}
-			if pattern.text != "" && matchesEverybody(pattern.text) {
-				return fmt.Errorf("%s%s %q matches everybody: %w", at, pattern.field, pattern.text,
+			if _, err := regexp.Compile(of.pattern); err != nil {
+				return fmt.Errorf("%s%s: %w", at, named, err)
+			}
+			all := regexp.MustCompile(whole(of.pattern)) // it compiles without the anchors
+			if of.pattern != "" && !slices.ContainsFunc(strangers,
+				func(who string) bool { return !all.MatchString(who) }) {
+				return fmt.Errorf("%s%s %q matches everybody: %w", at, named, of.pattern,
 					ErrEmptyPolicy)
 			}
 		}
@@ -183,18 +177,8 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// matchesEverybody finds patterns that restrict nothing: they match identities
-// that have nothing in common.
-func matchesEverybody(pattern string) bool {
-	all := regexp.MustCompile(whole(pattern)) // it compiles without the anchors
-	for _, somebody := range [...]string{"x", "a@b.example", "https://c.example/d?e=f#g",
-		"spiffe://h/i"} {
-		if !all.MatchString(somebody) {
-			return false
-		}
-	}
-	return true
-}
+// strangers have nothing in common: a pattern that all of them match restricts nothing.
+var strangers = []string{"x", "a@b.example", "https://c.example/d?e=f#g", "spiffe://h/i"}
 
 // OfPackages is the policy for rendered packages: Builds, Exemptions and UnknownKinds are
 // about images.
@@ -257,13 +241,16 @@ func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
 			return Policy{}, err
 		}
 	}
-	offline := p.TrustedRoot != "" ||
-		p.IgnoreTlog && (len(p.Identities) == 0 || p.Roots != "" && p.IgnoreSCT)
-	if !offline {
+	if p.TrustedRoot == "" && p.public() {
 		return Policy{}, errors.New("policy.yaml needs Sigstore's public instance: set " +
 			"trustedRoot, or insecureIgnoreTlog, and for identities roots and insecureIgnoreSCT")
 	}
 	return p, nil
+}
+
+// public reports whether a policy without a trusted root needs that of Sigstore's public instance.
+func (p Policy) public() bool {
+	return !p.IgnoreTlog || len(p.Identities) > 0 && (p.Roots == "" || !p.IgnoreSCT)
 }
 
 // file reads a file that the policy names.

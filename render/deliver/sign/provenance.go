@@ -5,14 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/version"
 )
 
 // PredicateType is that of SLSA provenance v1.
@@ -25,11 +27,10 @@ type Render struct {
 	// Config and Lock are the RenderConfig's and the ImageLock's specs, nil
 	// if the render had none.
 	Config, Lock any
-	// Functions are those that ran, in order; Version is theirs and Armature's.
+	// Functions are those that ran, in order.
 	Functions []string
-	Version   string
-	// Inputs are the SHA-256 digests of the files, in hexadecimal, by their path.
-	Inputs map[string]string
+	// Inputs are the files, each with its Data.
+	Inputs []render.File
 }
 
 // Provenance is a predicate of SLSA v1 (slsa.dev/provenance/v1).
@@ -106,6 +107,11 @@ type Builder struct {
 	Version map[string]string `json:"version,omitempty"`
 }
 
+// thisBuilder is Armature in this version.
+func thisBuilder() Builder {
+	return Builder{ID: keys.Builder, Version: map[string]string{"armature": version.String()}}
+}
+
 // Metadata is about one run of a builder. Times are in RFC 3339, nil where the
 // builder does not say.
 type Metadata struct {
@@ -122,19 +128,31 @@ func NewProvenance(r Render) Provenance {
 			ExternalParameters: externalParameters{Source: r.Source, Revision: r.Revision,
 				Config: r.Config, Lock: r.Lock},
 		},
-		RunDetails: RunDetails{Builder: Builder{ID: keys.Builder,
-			Version: map[string]string{"armature": r.Version}}},
+		RunDetails: RunDetails{Builder: thisBuilder()},
 	}
 	var ran internalParameters
 	for _, name := range r.Functions {
-		ran.Functions = append(ran.Functions, function{name, r.Version})
+		ran.Functions = append(ran.Functions, function{name, version.String()})
 	}
 	p.BuildDefinition.InternalParameters = ran
-	for _, name := range slices.Sorted(maps.Keys(r.Inputs)) {
+	for _, in := range slices.SortedFunc(slices.Values(r.Inputs),
+		func(a, b render.File) int { return strings.Compare(a.Path, b.Path) }) {
 		p.BuildDefinition.ResolvedDependencies = append(p.BuildDefinition.ResolvedDependencies,
-			ResourceDescriptor{Name: name, Digest: map[string]string{"sha256": r.Inputs[name]}})
+			ResourceDescriptor{Name: in.Path,
+				Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256(in.Data))}})
 	}
 	return p
+}
+
+// Record signs an artifact and attests its provenance.
+func (s *Session) Record(p Provenance) func(context.Context, name.Digest) error {
+	return func(ctx context.Context, artifact name.Digest) error {
+		if _, err := s.Sign(ctx, artifact); err != nil {
+			return err
+		}
+		_, err := s.Attest(ctx, artifact, PredicateType, p)
+		return err
+	}
 }
 
 // Stated is a provenance that was attested.
@@ -156,7 +174,7 @@ func Provenances(ctx context.Context, artifact name.Digest, p Policy) (all []Sta
 	}
 	var failed []error
 	for _, t := range trusted {
-		statements, err := t.attested(ctx, e, PredicateType)
+		statements, err := t.attested(e, PredicateType)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", t.who, err))
 		}

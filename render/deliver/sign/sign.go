@@ -2,27 +2,28 @@ package sign
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/sigstore/cosign/v2/pkg/providers"
 	_ "github.com/sigstore/cosign/v2/pkg/providers/envvar" // identities that a machine has
 	_ "github.com/sigstore/cosign/v2/pkg/providers/filesystem"
 	_ "github.com/sigstore/cosign/v2/pkg/providers/github"
+	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
 	rekor "github.com/sigstore/rekor/pkg/client"
-	"github.com/sigstore/rekor/pkg/generated/client"
+	"github.com/sigstore/rekor/pkg/generated/client/entries"
 	"github.com/sigstore/sigstore-go/pkg/fulcio/certificate"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	"github.com/sigstore/sigstore-go/pkg/sign"
@@ -30,7 +31,8 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 	"github.com/sigstore/sigstore/pkg/signature/options"
 
-	"github.com/armature-dev/armature/functions/a2a"
+	"github.com/armature-dev/armature/render/answers"
+	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/version"
 )
 
@@ -53,9 +55,8 @@ type Signer struct {
 	Password func() ([]byte, error)
 	// Opened is what OpenKey or OpenKMS has opened before. It excludes Key and PrivateKey.
 	Opened signature.SignerVerifier
-	// Certificate and Chain are PEM files of the certificate that goes with Key,
-	// and of those above it, the root last. They are optional.
-	Certificate, Chain string
+	// Certificate is a PEM file of the certificate that goes with Key. It is optional.
+	Certificate string
 	// IdentityToken is an OpenID token or a file with one, for keyless signing.
 	IdentityToken string
 	// Fulcio issues certificates; "" is sigstore's public instance.
@@ -73,11 +74,7 @@ type Signer struct {
 	// key signs each time with another one; nil leaves it at what the registry has.
 	Keep Keep
 
-	// Keychain and PlainHTTP are those of oci.Options.
-	Keychain  authn.Keychain
-	PlainHTTP bool
-	// Transport carries the requests to the registry; nil is oci.Transport().
-	Transport http.RoundTripper
+	oci.Access
 }
 
 // Keep returns what was kept first under a name and is valid. If there is nothing, it keeps and
@@ -92,153 +89,149 @@ type KeyError struct{ Err error }
 func (e *KeyError) Error() string { return e.Err.Error() }
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// loaded is a Signer's key with its certificates in PEM, nil for none.
-type loaded struct {
-	signature.Signer
-	cert, chain []byte
-	rekor       *client.Rekor
-	stamps      *sign.TimestampAuthority
-	keep        Keep
+// Session has the key loaded, once for all that is to be signed with it.
+type Session struct {
+	access oci.Access
+	key    key
+	cert   *x509.Certificate  // of the key, nil for none
+	with   sign.BundleOptions // the certificate, the timestamps and the log
+	keep   Keep
 	// policy accepts what the identity of cert signed, with any certificate, and own is the one
 	// way to satisfy it; nil where there is no trusted root.
 	policy *Policy
 	own    *trust
 }
 
-// Session loads the key once, for all that is to be signed with it.
-type Session struct {
-	key       *loaded
-	keychain  authn.Keychain
-	plainHTTP bool
-	transport http.RoundTripper
-}
-
 // Open makes ready to sign. It fails where the key cannot be had, so that
 // nothing has to be pushed before that is known.
 func (s Signer) Open(ctx context.Context) (*Session, error) {
-	key, err := s.load(ctx)
+	opened, err := s.load(ctx)
 	if err != nil {
 		return nil, &KeyError{err}
 	}
 	if s.Timestamps != "" {
-		key.stamps = sign.NewTimestampAuthority(&sign.TimestampAuthorityOptions{URL: s.Timestamps,
-			Transport: answers{}})
+		opened.with.TimestampAuthorities = []*sign.TimestampAuthority{sign.NewTimestampAuthority(
+			&sign.TimestampAuthorityOptions{URL: s.Timestamps, Transport: authorities})}
 	}
 	if s.Rekor != "" {
-		if key.rekor, err = rekor.GetRekorClient(s.Rekor,
-			rekor.WithUserAgent(version.UserAgent("armature"))); err != nil {
+		log, err := rekor.GetRekorClient(s.Rekor,
+			rekor.WithUserAgent(version.UserAgent("armature")))
+		if err != nil {
 			return nil, fmt.Errorf("the transparency log %s: %w", s.Rekor, err)
 		}
+		opened.with.TransparencyLogs = []sign.Transparency{
+			sign.NewRekor(&sign.RekorOptions{Client: journal{log.Entries}})}
 	}
-	return &Session{key, s.Keychain, s.PlainHTTP, s.Transport}, nil
+	return opened, nil
 }
 
-func (s Signer) load(ctx context.Context) (*loaded, error) {
+func (s Signer) load(ctx context.Context) (_ *Session, err error) {
+	from := s.Opened
 	switch {
+	case from != nil:
 	case len(s.PrivateKey) > 0:
-		key, err := readKey(s.PrivateKey, s.Password)
-		if err != nil {
+		if from, err = readKey(s.PrivateKey, s.Password); err != nil {
 			return nil, fmt.Errorf("reading the private key: %w", err)
 		}
-		return &loaded{Signer: key}, nil
-	case s.Opened != nil:
-		l := &loaded{Signer: s.Opened}
-		if _, kms := s.Opened.(*KMSKey); kms {
-			l.keep = s.Keep
-		}
-		return l, nil
 	case s.Key == "":
 		return s.keyless(ctx)
-	}
-	key, err := privateKey(ctx, s.Key, s.Password)
-	if err != nil {
-		return nil, fmt.Errorf("reading the key %s: %w", s.Key, err)
-	}
-	l := &loaded{Signer: key, keep: s.Keep}
-	if s.Certificate == "" {
-		if s.Chain != "" {
-			return nil, errors.New("a certificate chain needs a certificate")
+	default:
+		if from, err = privateKey(ctx, s.Key, s.Password); err != nil {
+			return nil, fmt.Errorf("reading the key %s: %w", s.Key, err)
 		}
-		return l, nil
 	}
-	if l.cert, err = os.ReadFile(s.Certificate); err != nil {
+	opened, err := s.session(from)
+	if err != nil {
+		return nil, err
+	}
+	if _, kms := from.(*KMSKey); kms {
+		opened.keep = s.Keep
+	}
+	if s.Certificate == "" {
+		return opened, nil
+	}
+	text, err := os.ReadFile(s.Certificate)
+	if err != nil {
 		return nil, fmt.Errorf("reading the certificate: %w", err)
 	}
-	certs, err := cryptoutils.UnmarshalCertificatesFromPEM(l.cert)
+	certs, err := cryptoutils.UnmarshalCertificatesFromPEM(text)
 	if err != nil || len(certs) != 1 {
 		return nil, fmt.Errorf("%s holds no single certificate in PEM: %w", s.Certificate, err)
 	}
-	public, err := key.PublicKey(options.WithContext(ctx))
-	if err == nil {
-		err = cryptoutils.EqualKeys(public, certs[0].PublicKey)
-	}
-	if err != nil {
+	if err := cryptoutils.EqualKeys(opened.key.public, certs[0].PublicKey); err != nil {
 		return nil, fmt.Errorf("the certificate %s is for another key than %s: %w", s.Certificate,
 			s.Key, err)
 	}
-	if s.Chain != "" {
-		if l.chain, err = os.ReadFile(s.Chain); err != nil {
-			return nil, fmt.Errorf("reading the certificate chain: %w", err)
-		}
+	opened.certify(certs[0])
+	return opened, nil
+}
+
+func (s Signer) session(from signature.SignerVerifier) (*Session, error) {
+	public, err := from.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("reading the public key: %w", err)
 	}
-	return l, nil
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, fmt.Errorf("reading the public key: %w", err)
+	}
+	return &Session{access: s.Access, key: key{from, public, der}}, nil
+}
+
+func (s *Session) certify(cert *x509.Certificate) {
+	s.cert, s.with.CertificateProvider = cert, certified(cert.Raw)
 }
 
 // keyless makes a key for this once and has it certified for an identity.
-func (s Signer) keyless(ctx context.Context) (*loaded, error) {
+func (s Signer) keyless(ctx context.Context) (*Session, error) {
 	token, err := s.token(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pair, err := sign.NewEphemeralKeypair(nil)
+	pair, _, err := signature.NewDefaultECDSASignerVerifier()
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
-	url := s.Fulcio
-	if url == "" {
-		url = FulcioURL
+	opened, err := s.session(pair)
+	if err != nil {
+		return nil, err
 	}
+	url := cmp.Or(s.Fulcio, FulcioURL)
 	ctx, cancel := context.WithTimeout(ctx, certificateTime)
 	defer cancel()
-	raw, err := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3, Transport: answers{}}).
-		GetCertificate(ctx, pair, &sign.CertificateProviderOptions{IDToken: token})
+	from := sign.NewFulcio(&sign.FulcioOptions{BaseURL: url, Retries: 3, Transport: authorities})
+	raw, err := from.GetCertificate(ctx, opened.key,
+		&sign.CertificateProviderOptions{IDToken: token})
 	if err != nil {
 		return nil, fmt.Errorf("getting a certificate from %s: %w", url, without(err, token))
 	}
-	l := &loaded{Signer: ephemeral{pair},
-		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})}
-	if s.TrustedRoot == nil {
-		return l, nil
-	}
-	l.keep = s.Keep
 	cert, err := x509.ParseCertificate(raw)
-	if err == nil {
-		l.policy, err = s.policyOf(cert)
-	}
-	var ways []trust
-	if err == nil {
-		ways, err = l.policy.trusted(ctx)
+	if err == nil && s.TrustedRoot != nil {
+		opened.keep = s.Keep
+		opened.policy, err = s.policyOf(cert)
+		var ways []trust
+		if err == nil {
+			ways, err = opened.policy.trusted(ctx)
+		}
+		if err == nil {
+			opened.own = &ways[0]
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate of %s: %w", url, err)
 	}
-	l.own = &ways[0]
-	return l, nil
+	opened.certify(cert)
+	return opened, nil
 }
 
 // certificateTime bounds the request for a certificate, with its repetitions.
 const certificateTime = 30 * time.Second
 
-// answers limits what an authority may answer.
-type answers struct{}
-
-func (answers) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, 1<<20)
-	}
-	return response, err
-}
+// authorities limits what an authority may answer.
+var authorities = answers.Bounded{RoundTripper: http.DefaultTransport,
+	Limit: func(*http.Request, *http.Response) (int64, error) {
+		return 1 << 20, answers.ErrTooLarge
+	}}
 
 // without keeps a token out of an error: an authority may repeat what it was sent.
 func without(err error, token string) error {
@@ -296,20 +289,34 @@ func (s Signer) policyOf(cert *x509.Certificate) (*Policy, error) {
 
 // Policy returns the policy that accepts what the session signs, and nothing else. For an
 // identity the signer needs a trusted root.
-func (s *Session) Policy(ctx context.Context) (Policy, error) {
-	if s.key.policy != nil {
-		return *s.key.policy, nil
+func (s *Session) Policy() (Policy, error) {
+	if s.policy != nil {
+		return *s.policy, nil
 	}
-	if s.key.cert != nil {
+	if s.cert != nil {
 		return Policy{}, errors.New("without a trusted root nothing vouches for the certificate")
 	}
 	const file = "cosign.pub"
-	public, err := s.key.certificate(ctx)
-	if err != nil {
-		return Policy{}, &KeyError{err}
+	public, err := s.key.GetPublicKeyPem()
+	return Policy{Keys: []string{file}, Files: map[string][]byte{file: []byte(public)},
+		IgnoreTlog: len(s.with.TransparencyLogs) == 0}, err
+}
+
+// SignedBy is who signs: a key, or an identity that is certified.
+type SignedBy struct {
+	// PublicKey is "sha256:" and the digest of the key (PKIX, DER), "" for an identity.
+	PublicKey string
+	// Identity has a certificate by the word of Issuer, an OpenID provider.
+	Identity, Issuer string
+}
+
+// By says who signs.
+func (s *Session) By() (SignedBy, error) {
+	if s.cert == nil {
+		return SignedBy{PublicKey: fmt.Sprintf("sha256:%x", sha256.Sum256(s.key.der))}, nil
 	}
-	return Policy{Keys: []string{file}, Files: map[string][]byte{file: public},
-		IgnoreTlog: s.key.rekor == nil}, nil
+	who, err := certificate.SummarizeCertificate(s.cert)
+	return SignedBy{Identity: who.SubjectAlternativeName, Issuer: who.Issuer}, err
 }
 
 func (s Signer) token(ctx context.Context) (string, error) {
@@ -326,69 +333,67 @@ func (s Signer) token(ctx context.Context) (string, error) {
 		"file with an OpenID token")
 }
 
-// ephemeral is a key pair as a signature.Signer.
-type ephemeral struct{ *sign.EphemeralKeypair }
-
-func (e ephemeral) PublicKey(...signature.PublicKeyOption) (crypto.PublicKey, error) {
-	return e.GetPublicKey(), nil
+// key signs as sigstore-go asks for it.
+type key struct {
+	signature.SignerVerifier
+	public crypto.PublicKey
+	der    []byte // of public, PKIX
 }
 
-func (e ephemeral) SignMessage(message io.Reader, _ ...signature.SignOption) ([]byte, error) {
-	data, err := io.ReadAll(message)
-	if err != nil {
-		return nil, err
-	}
-	sig, _, err := e.SignData(context.Background(), data) // in memory
-	return sig, err
+func (k key) SignData(ctx context.Context, data []byte) (signed, digest []byte, err error) {
+	sum := sha256.Sum256(data)
+	signed, err = k.SignMessage(bytes.NewReader(data), options.WithContext(ctx))
+	return signed, sum[:], err
 }
 
-// certificate is what the transparency log keeps beside a signature: the
-// certificate, or else the public key, in PEM.
-func (l *loaded) certificate(ctx context.Context) ([]byte, error) {
-	if l.cert != nil {
-		return l.cert, nil
-	}
-	public, err := l.PublicKey(options.WithContext(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return cryptoutils.MarshalPublicKeyToPEM(public)
+func (k key) GetHint() []byte {
+	sum := sha256.Sum256(k.der)
+	return []byte(base64.StdEncoding.EncodeToString(sum[:]))
 }
 
-// Card signs the payload of an agent card, as A2A 1.0 says (section 8.4.2). The name of the
-// key in the signature is its thumbprint (RFC 7638). Keyless signers have no key that
-// somebody could configure, so that they sign no cards.
-func (s *Session) Card(ctx context.Context, payload []byte) (a2a.Signature, error) {
-	protected, err := s.CardHeader(ctx)
-	if err != nil {
-		return a2a.Signature{}, err
-	}
-	input := protected + "." + base64.RawURLEncoding.EncodeToString(payload)
-	made, err := s.key.SignMessage(bytes.NewReader([]byte(input)), options.WithContext(ctx))
-	if err == nil {
-		made, err = rawSignature(made, protected)
-	}
-	if err != nil {
-		return a2a.Signature{}, &KeyError{fmt.Errorf("signing an agent card: %w", err)}
-	}
-	return a2a.Signature{Protected: protected,
-		Signature: base64.RawURLEncoding.EncodeToString(made)}, nil
+func (k key) GetPublicKey() crypto.PublicKey { return k.public }
+
+func (k key) GetPublicKeyPem() (string, error) {
+	return string(cryptoutils.PEMEncode(cryptoutils.PublicKeyPEMType, k.der)), nil
 }
 
-// CardHeader is the protected header of the cards that the key signs: the algorithm and the
-// name of the key.
-func (s *Session) CardHeader(ctx context.Context) (string, error) {
-	if s.key.cert != nil {
-		return "", &KeyError{
-			errors.New("an agent card is signed with a key alone, and not with a certificate")}
+func (k key) GetKeyAlgorithm() string { return "ECDSA" } // Fulcio asks for that of keyless
+
+func (k key) GetHashAlgorithm() protocommon.HashAlgorithm {
+	return protocommon.HashAlgorithm_SHA2_256
+}
+
+func (k key) GetSigningAlgorithm() (unspecified protocommon.PublicKeyDetails) { return }
+
+// certified is the certificate of a key, which is had once.
+type certified []byte
+
+func (c certified) GetCertificate(context.Context, sign.Keypair,
+	*sign.CertificateProviderOptions) ([]byte, error) {
+	return c, nil
+}
+
+// journal is a transparency log. What it has already is as good as what is written to it.
+type journal struct{ entries.ClientService }
+
+func (j journal) CreateLogEntry(asked *entries.CreateLogEntryParams,
+	with ...entries.ClientOption) (*entries.CreateLogEntryCreated, error) {
+	made, err := j.ClientService.CreateLogEntry(asked, with...)
+	if there := (*entries.CreateLogEntryConflict)(nil); errors.As(err, &there) {
+		var found *entries.GetLogEntryByUUIDOK
+		if found, err = j.GetLogEntryByUUID(entries.NewGetLogEntryByUUIDParamsWithContext(
+			asked.Context).WithEntryUUID(path.Base(there.Location.String()))); err == nil {
+			made = &entries.CreateLogEntryCreated{Payload: found.Payload}
+		}
 	}
-	public, err := s.key.PublicKey(options.WithContext(ctx))
 	if err != nil {
-		return "", &KeyError{err}
+		return nil, fmt.Errorf("writing to the transparency log: %w", err)
 	}
-	header, err := protectedHeader(public)
-	if err != nil {
-		return "", &KeyError{err}
+	for id, entry := range made.Payload {
+		if made.ETag = id; entry.Validate(nil) == nil && entry.Verification != nil &&
+			entry.Verification.InclusionProof != nil {
+			return made, nil
+		}
 	}
-	return header, nil
+	return nil, errors.New("the transparency log does not prove that it has the signature")
 }

@@ -125,9 +125,8 @@ func (f *fixture) sign(s sign.Signer) {
 
 var provenance = sign.NewProvenance(sign.Render{
 	Source: "https://git.example/fleet", Revision: "main@sha1:0123",
-	Functions: []string{"inject", "validate"}, Version: "v1",
-	Config: map[string]any{"sidecars": "native"},
-	Inputs: map[string]string{"b.yaml": "02", "a.yaml": "01"},
+	Functions: []string{"inject", "validate"}, Config: map[string]any{"sidecars": "native"},
+	Inputs: []render.File{{Path: "b.yaml", Data: []byte("2")}, {Path: "a.yaml"}},
 })
 
 // local is a policy for a key, without a transparency log.
@@ -338,7 +337,6 @@ func (a *authority) issue(subject, issuer string, from time.Time) sign.Signer {
 	s := signer(private)
 	s.Certificate = a.write(subject+".crt",
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	s.Chain = a.file
 	return s
 }
 
@@ -365,12 +363,12 @@ func TestIdentity(t *testing.T) {
 	f.refused(identity(theirs.file), "leaf certificate verification failed")
 	p := identity(ours.file)
 	p.Identities = []sign.Identity{{Subject: "somebody@example.com", Issuer: issuer}}
-	f.refused(p, "none of the expected identities matched")
+	f.refused(p, "no matching CertificateIdentity")
 	p.Identities = []sign.Identity{{Subject: subject, Issuer: "https://other.example.com"}}
-	f.refused(p, "none of the expected identities matched")
+	f.refused(p, "no matching CertificateIdentity")
 	p.Identities = []sign.Identity{{SubjectRegExp: "robot@example",
 		IssuerRegExp: "https://id[.]example[.]com"}}
-	f.refused(p, "none of the expected identities matched") // a pattern has to match all of it
+	f.refused(p, "no matching CertificateIdentity") // a pattern has to match all of it
 	p.Identities = []sign.Identity{{SubjectRegExp: "robot@.*",
 		IssuerRegExp: "https://id[.]example[.]com"}}
 	if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
@@ -386,7 +384,7 @@ func TestExpiredCertificate(t *testing.T) {
 	f := setup(t)
 	ours := f.authority("ours")
 	f.tags(ours.issue(subject, issuer, time.Now().Add(-24*time.Hour)))
-	f.refused(identity(ours.file), "expired certificate")
+	f.refused(identity(ours.file), "leaf certificate verification failed")
 }
 
 func TestCertificateOfAnotherKey(t *testing.T) {

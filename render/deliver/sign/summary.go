@@ -7,9 +7,6 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
-
-	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/render/version"
 )
 
 // SummaryType is the predicate type of a verification summary (VSA) of SLSA v1.
@@ -47,9 +44,7 @@ func NewSummary(v Verified, p Policy) (Summary, error) {
 		level = fmt.Sprintf("SLSA_BUILD_LEVEL_%d", *v.Level)
 	}
 	return Summary{
-		Verifier: Builder{ID: keys.Builder,
-			Version: map[string]string{"armature": version.String()}},
-		ResourceURI: v.Ref,
+		Verifier: thisBuilder(), ResourceURI: v.Ref,
 		Policy: SummaryPolicy{"urn:armature:verify-policy:" + p.Name,
 			map[string]string{algorithm: hex}}, InputAttestations: v.Attestations,
 		VerificationResult: "PASSED", VerifiedLevels: []string{level},

@@ -31,6 +31,12 @@ import (
 // .att, which we read and do not write.
 func (f *fixture) tags(s sign.Signer) {
 	f.Helper()
+	f.tagsIn(s, nil)
+}
+
+// tagsIn does the same, and attaches what a log has of it, if there is one.
+func (f *fixture) tagsIn(s sign.Signer, log *journal) {
+	f.Helper()
 	must := func(err error) {
 		f.Helper()
 		if err != nil {
@@ -45,21 +51,24 @@ func (f *fixture) tags(s sign.Signer) {
 	key, err := signature.LoadSignerVerifier(private, crypto.SHA256)
 	must(err)
 	var beside []static.Option
+	var cert []byte
 	if s.Certificate != "" {
-		cert, err := os.ReadFile(s.Certificate)
+		cert, err = os.ReadFile(s.Certificate)
 		must(err)
-		chain, err := os.ReadFile(s.Chain)
-		must(err)
-		beside = append(beside, static.WithCertChain(cert, chain))
+		beside = append(beside, static.WithCertChain(cert, cert))
 	}
-	stamped := func(signature []byte) []static.Option {
+	stamped := func(signature, content, made []byte) []static.Option {
+		beside := slices.Clone(beside)
+		if log != nil {
+			beside = append(beside, log.entered(content, made, verifierPEM(f, key, cert)))
+		}
 		if s.Timestamps == "" {
 			return beside
 		}
 		stamp, err := timestamps.NewTimestampAuthority(&timestamps.TimestampAuthorityOptions{
 			URL: s.Timestamps}).GetTimestamp(f.Context(), signature)
 		must(err)
-		return append(slices.Clone(beside),
+		return append(beside,
 			static.WithRFC3161Timestamp(
 				&cosignbundle.RFC3161Timestamp{SignedRFC3161Timestamp: stamp}))
 	}
@@ -67,7 +76,8 @@ func (f *fixture) tags(s sign.Signer) {
 	must(err)
 	made, err := key.SignMessage(bytes.NewReader(claim))
 	must(err)
-	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(made), stamped(made)...)
+	signed, err := static.NewSignature(claim, base64.StdEncoding.EncodeToString(made),
+		stamped(made, claim, made)...)
 	must(err)
 	entity, err := ociremote.SignedEntity(f.artifact)
 	must(err)
@@ -86,7 +96,7 @@ func (f *fixture) tags(s sign.Signer) {
 	must(err)
 	var attestation cosignoci.Signature
 	attestation, err = static.NewAttestation(envelope,
-		append(stamped(envelope), static.WithLayerMediaType(cosigntypes.DssePayloadType),
+		append(stamped(envelope, envelope, nil), static.WithLayerMediaType(cosigntypes.DssePayloadType),
 			static.WithAnnotations(map[string]string{"predicateType": sign.PredicateType}))...)
 	must(err)
 	entity, err = mutate.AttachAttestationToEntity(entity, attestation)
@@ -113,7 +123,7 @@ func TestTimestampsUnderTags(t *testing.T) {
 		p := identity("")
 		p.TrustedRoot = f.write("trusted_root.json", trusted)
 		if !known {
-			f.refused(p, "not of an authority")
+			f.refused(p, "unable to verify signed timestamps")
 		} else if _, err := sign.Verify(t.Context(), f.artifact, p); err != nil {
 			t.Error(err)
 		}

@@ -1,7 +1,6 @@
 package sign
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,23 +81,17 @@ func (d RequiredTest) check() error {
 	if d.MaxResult != "" && d.MaxResult != Passed && d.MaxResult != Warned {
 		return fmt.Errorf("maxResult %q: use %s or %s", d.MaxResult, Passed, Warned)
 	}
-	for _, digest := range d.Digests {
-		if !digestForm().MatchString(digest) {
-			return fmt.Errorf(
-				"digest %q is not one: write sha256: and 64 hexadecimal digits in small letters", digest)
-		}
-	}
-	return nil
+	return checkDigests("digests", d.Digests)
 }
 
 // tests judges what is attested of the tests of the run that made the provenance. Results of
 // other runs of the same image do not count.
-func (t trust) tests(ctx context.Context, e *evidence, b *Builds, made *Provenance, v *Verified) error {
+func (t trust) tests(e *evidence, b *Builds, made *Provenance, v *Verified) error {
 	if made.RunDetails.Metadata == nil || made.RunDetails.Metadata.InvocationID == "" {
 		return errors.New("the provenance does not say which run built the image, and the policy " +
 			"demands tests of that run")
 	}
-	statements, err := t.attested(ctx, e, TestResultType)
+	statements, err := t.attested(e, TestResultType)
 	if err != nil {
 		return err
 	}

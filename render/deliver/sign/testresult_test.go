@@ -163,7 +163,7 @@ func TestInvalidRequiredTests(t *testing.T) {
 	for why, demand := range map[string]sign.RequiredTest{
 		"builds.tests[0] needs a step":       {Step: " "},
 		`builds.tests[0] maxResult "FAILED"`: {Step: "x", MaxResult: sign.Failed},
-		`builds.tests[0] digest "sha256:aa"`: {Step: "x", Digests: []string{"sha256:aa"}},
+		`builds.tests[0] digests[0] "sha256:aa"`: {Step: "x", Digests: []string{"sha256:aa"}},
 	} {
 		if err := testPolicy("k", demand).Check(); err == nil ||
 			!strings.Contains(err.Error(), why) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,46 +16,32 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// trust is one way to be trusted: what cosign's verifier takes for the tag format,
-// and sigstore-go's for bundles, which share the material in check.
+// trust is one way to be trusted, as sigstore-go's verifier takes it.
 type trust struct {
-	who     string
-	check   cosign.CheckOpts
-	demands []verify.VerifierOption
+	who      string
+	material root.TrustedMaterial
+	demands  []verify.VerifierOption
 	// stamped replaces demands for a bundle with timestamps, where it is not nil.
 	stamped []verify.VerifierOption
 	signers []verify.PolicyOption
 }
 
-// material is what signatures are verified with: a root of trust, and the key or the
-// authorities of the policy.
-type material struct {
+// issued is a root of trust with the authorities of Policy.Roots, which have no timestamp
+// authorities beside them.
+type issued struct {
 	root.TrustedMaterial
-	// authorities are those of Policy.Roots, which have no timestamp authorities beside
-	// them. nil: those of the root of trust.
 	authorities []root.CertificateAuthority
-	key         signature.Verifier
 }
 
-func (m *material) FulcioCertificateAuthorities() []root.CertificateAuthority {
-	if m.authorities != nil {
-		return m.authorities
-	}
-	return m.TrustedMaterial.FulcioCertificateAuthorities()
-}
+func (i issued) FulcioCertificateAuthorities() []root.CertificateAuthority { return i.authorities }
 
-func (m *material) TimestampingAuthorities() []root.TimestampingAuthority {
-	if m.authorities != nil {
-		return nil
-	}
-	return m.TrustedMaterial.TimestampingAuthorities()
-}
+func (i issued) TimestampingAuthorities() []root.TimestampingAuthority { return nil }
 
-func (m *material) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, error) {
-	if m.key == nil {
-		return nil, errors.New("it is signed by a key, and an identity is demanded")
-	}
-	return root.NewExpiringKey(m.key, time.Time{}, time.Time{}), nil
+// keyed is a root of trust that knows one key.
+func keyed(key signature.Verifier) root.TrustedMaterial {
+	return root.NewTrustedPublicKeyMaterial(func(string) (root.TimeConstrainedVerifier, error) {
+		return root.NewExpiringKey(key, time.Time{}, time.Time{}), nil
+	})
 }
 
 // trusted returns the ways to satisfy a policy.
@@ -72,12 +57,11 @@ func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
 	if err != nil {
 		return nil, err
 	}
-	check := cosign.CheckOpts{IgnoreTlog: p.IgnoreTlog, IgnoreSCT: p.IgnoreSCT, Offline: true}
 	for i, key := range p.Keys {
-		all = append(all, byKey("key "+key, verifiers[i], check, from))
+		all = append(all, p.byKey("key "+key, verifiers[i], from))
 	}
 	if len(p.Identities) > 0 {
-		t, err := p.byIdentity(check, from)
+		t, err := p.byIdentity(from)
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +76,7 @@ func (p Policy) root() (root.TrustedMaterial, error) {
 	if p.TrustedRoot != "" {
 		return p.fromFile()
 	}
-	if p.IgnoreTlog && (len(p.Identities) == 0 || p.Roots != "" && p.IgnoreSCT) {
+	if !p.public() {
 		return &root.BaseTrustedMaterial{}, nil
 	}
 	from, err := cosign.TrustedRoot()
@@ -106,31 +90,27 @@ func (p Policy) root() (root.TrustedMaterial, error) {
 }
 
 // byKey trusts one key.
-func byKey(who string, key signature.Verifier, check cosign.CheckOpts,
-	from root.TrustedMaterial) trust {
-	check.SigVerifier, check.TrustedMaterial = key, &material{TrustedMaterial: from, key: key}
-	t := trust{who: who, check: check, signers: []verify.PolicyOption{verify.WithKey()},
+func (p Policy) byKey(who string, key signature.Verifier, from root.TrustedMaterial) trust {
+	t := trust{who: who, material: root.TrustedMaterialCollection{keyed(key), from},
+		signers: []verify.PolicyOption{verify.WithKey()},
 		demands: []verify.VerifierOption{verify.WithNoObserverTimestamps()}}
-	if !check.IgnoreTlog {
+	if !p.IgnoreTlog {
 		t.demands = append(t.demands, verify.WithTransparencyLog(1))
 	}
 	return t
 }
 
 // byIdentity trusts the policy's identities.
-func (p Policy) byIdentity(check cosign.CheckOpts, from root.TrustedMaterial) (t trust, err error) {
+func (p Policy) byIdentity(from root.TrustedMaterial) (t trust, err error) {
 	own, err := p.authorities()
 	if err != nil {
 		return t, err
 	}
-	check.TrustedMaterial = &material{TrustedMaterial: from, authorities: own}
-	// Without a timestamp a certificate has to be valid now, or when the log had it.
-	check.UseSignedTimestamps = p.TrustedRoot != "" && len(from.TimestampingAuthorities()) > 0
+	if t.material = from; own != nil {
+		t.material = issued{from, own}
+	}
 	var who []string
 	for _, id := range p.Identities {
-		check.Identities = append(check.Identities, cosign.Identity{
-			Subject: id.Subject, SubjectRegExp: whole(id.SubjectRegExp), Issuer: id.Issuer,
-			IssuerRegExp: whole(id.IssuerRegExp)})
 		identity, err := verify.NewShortCertificateIdentity(id.Issuer, whole(id.IssuerRegExp),
 			id.Subject, whole(id.SubjectRegExp))
 		if err != nil {
@@ -139,18 +119,19 @@ func (p Policy) byIdentity(check cosign.CheckOpts, from root.TrustedMaterial) (t
 		t.signers = append(t.signers, verify.WithCertificateIdentity(identity))
 		who = append(who, id.Subject+id.SubjectRegExp)
 	}
-	t.who, t.check = "identity "+strings.Join(who, " or "), check
+	t.who = "identity " + strings.Join(who, " or ")
 	var always []verify.VerifierOption
 	if !p.IgnoreSCT {
 		always = append(always, verify.WithSignedCertificateTimestamps(1))
 	}
-	if p.IgnoreTlog {
-		t.demands = append(slices.Clone(always), verify.WithCurrentTime())
-		if t.check.UseSignedTimestamps {
-			t.stamped = append(slices.Clone(always), verify.WithSignedTimestamps(1))
-		}
-	} else {
+	if !p.IgnoreTlog {
 		t.demands = append(always, verify.WithTransparencyLog(1), verify.WithObserverTimestamps(1))
+		return t, nil
+	}
+	// Without a timestamp a certificate has to be valid now.
+	t.demands = append(slices.Clone(always), verify.WithCurrentTime())
+	if p.TrustedRoot != "" && len(from.TimestampingAuthorities()) > 0 {
+		t.stamped = append(slices.Clone(always), verify.WithSignedTimestamps(1))
 	}
 	return t, nil
 }

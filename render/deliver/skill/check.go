@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/armature-dev/armature/render/archive"
+	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
 // maxCheck is how long an image may take to check.
@@ -39,33 +40,16 @@ func Check(ctx context.Context, ref name.Digest, named string,
 	return s, nil
 }
 
-func check(ref name.Digest, options []remote.Option) (*Skill, error) {
-	found, err := remote.Get(ref, options...)
+func check(ref name.Digest, options []remote.Option) (s *Skill, _ error) {
+	images, index, err := oci.Images(ref, options)
 	if err != nil {
 		return nil, err
 	}
-	if !found.MediaType.IsIndex() {
-		return checkImage(ref, found, options)
+	if !index {
+		images = []name.Digest{ref}
 	}
-	index, err := v1.ParseIndexManifest(bytes.NewReader(found.Manifest))
-	if err != nil {
-		return nil, fmt.Errorf("reading its index: %w", err)
-	}
-	if len(index.Manifests) > maxImages {
-		return nil, fmt.Errorf("it is an index of %d images, more than %d", len(index.Manifests),
-			maxImages)
-	}
-	var s *Skill
-	for _, m := range index.Manifests {
-		if m.Platform != nil && m.Platform.OS == "unknown" && m.Platform.Architecture == "unknown" {
-			continue // an attestation, which runs nowhere
-		}
-		one := ref.Context().Digest(m.Digest.String())
-		found, err := remote.Get(one, options...)
-		if err != nil {
-			return nil, err
-		}
-		of, err := checkImage(one, found, options)
+	for _, image := range images {
+		of, err := checkImage(image, options)
 		switch {
 		case err != nil:
 			return nil, err
@@ -80,12 +64,12 @@ func check(ref name.Digest, options []remote.Option) (*Skill, error) {
 	return s, nil
 }
 
-// maxImages is how many images an index of platforms may have.
-const maxImages = 16
-
 // checkImage checks the image of one platform.
-func checkImage(ref name.Digest, found *remote.Descriptor,
-	options []remote.Option) (*Skill, error) {
+func checkImage(ref name.Digest, options []remote.Option) (*Skill, error) {
+	found, err := remote.Get(ref, options...)
+	if err != nil {
+		return nil, err
+	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	switch {
 	case err != nil:
@@ -101,25 +85,17 @@ func checkImage(ref name.Digest, found *remote.Descriptor,
 	case layer.Size > maxPacked:
 		return nil, fmt.Errorf("its layer has %d MiB, more than %d MiB", layer.Size>>20, maxPacked>>20)
 	}
-	blob, err := remote.Layer(ref.Context().Digest(layer.Digest.String()), options...)
-	if err != nil {
-		return nil, fmt.Errorf("reading its layer: %w", err)
-	}
-	content, err := blob.Compressed() // compares what comes with the digest, at its end
+	content, err := oci.Blob(ref.Context(), layer, options)
 	if err != nil {
 		return nil, fmt.Errorf("reading its layer: %w", err)
 	}
 	defer content.Close()
-	limited := &io.LimitedReader{R: content, N: layer.Size + 1}
-	s, err := unpack(limited)
+	s, err := unpack(content)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.Copy(io.Discard, limited); err != nil {
+	if _, err := io.Copy(io.Discard, content); err != nil { // compares it, at its end
 		return nil, fmt.Errorf("reading its layer: %w", err)
-	}
-	if limited.N != 1 {
-		return nil, fmt.Errorf("the size of its layer is not the %d bytes of the manifest", layer.Size)
 	}
 	return s, nil
 }

@@ -4,7 +4,6 @@
 package skill
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -19,9 +18,6 @@ import (
 	"unicode/utf8"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/yaml"
 
@@ -29,6 +25,8 @@ import (
 	"github.com/armature-dev/armature/functions/skills"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/render/archive"
+	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
 // Limits of a folder.
@@ -55,19 +53,13 @@ type Skill struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	AllowedTools  string            `json:"allowed-tools,omitempty"`
 
-	files []file
-}
-
-type file struct {
-	name string
-	mode int64
-	data []byte
+	files []archive.Entry
 }
 
 // Files are those of the folder, in lexical order.
 func (s *Skill) Files() (files []render.File) {
 	for _, f := range s.files {
-		files = append(files, render.File{Path: f.name, Data: f.data})
+		files = append(files, render.File{Path: f.Name, Data: f.Data})
 	}
 	return files
 }
@@ -89,8 +81,8 @@ func Read(folder string) (s *Skill, err error) {
 		return nil, err
 	}
 	for _, f := range files {
-		if f.name == Manifest {
-			if s, err = parse(f.data); err != nil {
+		if f.Name == Manifest {
+			if s, err = parse(f.Data); err != nil {
 				return nil, fmt.Errorf("%s: %w", Manifest, err)
 			}
 		}
@@ -106,7 +98,7 @@ func Read(folder string) (s *Skill, err error) {
 	return s, nil
 }
 
-func readAll(root *os.Root) (files []file, err error) {
+func readAll(root *os.Root) (files []archive.Entry, err error) {
 	total := int64(0)
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -148,7 +140,7 @@ func readAll(root *os.Root) (files []file, err error) {
 		if info.Mode()&0o111 != 0 {
 			mode = 0o755
 		}
-		files = append(files, file{name, mode, data})
+		files = append(files, archive.Entry{Name: name, Mode: mode, Data: data})
 		return nil
 	})
 	return files, err
@@ -200,43 +192,15 @@ func parse(content []byte) (*Skill, error) {
 
 // Image makes the image. The same folder has the same digest.
 func (s *Skill) Image() (v1.Image, error) {
-	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
-	w := tar.NewWriter(zip)
-	for _, f := range s.files { // in the order of WalkDir
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode,
-			Size: int64(len(f.data)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", f.name, err)
-		}
-		if _, err := w.Write(f.data); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", f.name, err)
-		}
-	}
-	if err := multi.Errors(w.Close(), zip.Close()); err != nil {
-		return nil, fmt.Errorf("packing: %w", err)
-	}
-	if b.Len() > maxPacked {
-		return nil, fmt.Errorf("packed, it has %d MiB, more than %d MiB", b.Len()>>20, maxPacked>>20)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
-	}, tarball.WithMediaType(types.OCILayer))
+	packed, err := archive.Pack(gzip.DefaultCompression, s.files...) // in the order of WalkDir
 	if err != nil {
-		return nil, fmt.Errorf("making the layer: %w", err)
+		return nil, err
 	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
-		types.OCIConfigJSON)
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, fmt.Errorf("making the image: %w", err)
+	if len(packed) > maxPacked {
+		return nil, fmt.Errorf("packed, it has %d MiB, more than %d MiB", len(packed)>>20, maxPacked>>20)
 	}
-	config.OS, config.Architecture, config.Created =
-		"linux", "amd64", v1.Time{Time: time.Unix(0, 0).UTC()}
-	if image, err = mutate.ConfigFile(image, config); err != nil {
-		return nil, fmt.Errorf("making the image: %w", err)
-	}
-	image = mutate.Annotations(image, map[string]string{"org.opencontainers.image.title": s.Name,
-		"org.opencontainers.image.description": s.Description}).(v1.Image)
-	return mutate.AppendLayers(image, layer)
+	return oci.Image(packed, types.OCILayer, types.OCIConfigJSON, v1.ConfigFile{OS: "linux",
+		Architecture: "amd64", Created: v1.Time{Time: time.Unix(0, 0).UTC()}},
+		map[string]string{"org.opencontainers.image.title": s.Name,
+			"org.opencontainers.image.description": s.Description})
 }

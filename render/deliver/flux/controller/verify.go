@@ -142,7 +142,7 @@ func (r *Reconciler) verifyOrigin(
 
 // digestOf names an artifact of a repository oci://….
 func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
-	ref, err := oci.Options{PlainHTTP: plainHTTP}.Parse(url + "@" + digest)
+	ref, err := oci.Access{PlainHTTP: plainHTTP}.Parse(url + "@" + digest)
 	if err != nil {
 		return name.Digest{}, err
 	}
