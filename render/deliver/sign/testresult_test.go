@@ -161,8 +161,8 @@ func TestForgedTests(t *testing.T) {
 // A demand that restricts nothing, or that nothing can meet, is not a policy.
 func TestInvalidRequiredTests(t *testing.T) {
 	for why, demand := range map[string]sign.RequiredTest{
-		"builds.tests[0] needs a step":       {Step: " "},
-		`builds.tests[0] maxResult "FAILED"`: {Step: "x", MaxResult: sign.Failed},
+		"builds.tests[0] needs a step":           {Step: " "},
+		`builds.tests[0] maxResult "FAILED"`:     {Step: "x", MaxResult: sign.Failed},
 		`builds.tests[0] digests[0] "sha256:aa"`: {Step: "x", Digests: []string{"sha256:aa"}},
 	} {
 		if err := testPolicy("k", demand).Check(); err == nil ||
