@@ -1,11 +1,29 @@
-// Package multi makes one error of several, by go-multierror.
+// Package multi makes one error of several, by go-multierror, and does several things at once.
 package multi
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-multierror"
+	"golang.org/x/sync/errgroup"
 )
+
+// Each does something for each number below n, at most eight at once, and returns the errors in
+// the order of the numbers.
+func Each(n int, do func(i int) error) []error {
+	failed := make([]error, n)
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error {
+			failed[i] = do(i)
+			return nil
+		})
+	}
+	_ = group.Wait() // errors are in failed
+	return slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+}
 
 // Errors is nil without errors, the error itself if there is one, and otherwise
 // a *multierror.Error that prints one error per line. Nil errors are skipped.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -81,16 +80,11 @@ func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Opti
 		return fmt.Sprintf("asking tool servers: %d of %d", done.Load(), len(servers))
 	})
 	answers := make([]answer, len(servers))
-	var group errgroup.Group
-	group.SetLimit(8)
-	for i, s := range servers {
-		group.Go(func() error {
-			answers[i] = s.ask(cmd.Context(), ask)
-			done.Add(1)
-			return nil
-		})
-	}
-	_ = group.Wait() // errors are in answers
+	multi.Each(len(servers), func(i int) error {
+		answers[i] = servers[i].ask(cmd.Context(), ask)
+		done.Add(1)
+		return nil // errors are in answers
+	})
 	if err := cmd.Context().Err(); err != nil {
 		return nil, nil, nil, ErrInterrupted
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/hashicorp/go-multierror"
-	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions"
@@ -137,40 +136,30 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 		was[image.Image] = image
 	}
 	locked := make([]api.LockedImage, len(images))
-	failed := make([]error, len(images)+len(digested))
-	var group errgroup.Group
-	group.SetLimit(8)
-	for i, image := range images {
-		platform := cmp.Or(platform, was[image].Platform)
-		group.Go(func() error {
-			digest, err := oci.Resolve(ctx, image, platform, opt)
-			if named, ok := found.Skills[image]; ok && err == nil && digest != was[image].Digest {
-				err = checkSkill(ctx, image, digest, named, opt)
+	total := len(images) + len(digested)
+	failed := multi.Each(total, func(i int) error {
+		if i >= len(images) {
+			if opt.Verify == nil {
+				return nil
 			}
-			locked[i], failed[i] =
-				api.LockedImage{Image: image, Digest: digest, Platform: platform}, err
-			resolved()
-			return nil
-		})
-	}
-	for i, image := range digested {
-		if opt.Verify == nil {
-			break
+			_, err := oci.Resolve(ctx, digested[i-len(images)], "", opt)
+			return err
 		}
-		group.Go(func() error {
-			_, failed[len(images)+i] = oci.Resolve(ctx, image, "", opt)
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	if n := len(slices.DeleteFunc(slices.Clone(failed),
-		func(err error) bool { return err == nil })); n > 1 {
+		image := images[i]
+		platform := cmp.Or(platform, was[image].Platform)
+		digest, err := oci.Resolve(ctx, image, platform, opt)
+		if named, ok := found.Skills[image]; ok && err == nil && digest != was[image].Digest {
+			err = checkSkill(ctx, image, digest, named, opt)
+		}
+		locked[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}
+		resolved()
+		return err
+	})
+	if n := len(failed); n > 1 {
 		failed = append(failed,
 			fmt.Errorf("%d of %s cannot be resolved: the lock stays as it was\n"+
 				"  hint: see whether this machine reaches the registry and is logged in to it", n,
-				text.Count(len(failed), "image")))
+				text.Count(total, "image")))
 	}
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/armature-dev/armature/functions/images"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/skill"
 )
@@ -53,7 +53,7 @@ func (p Policy) exempt(i Image) bool {
 // VerifyImages checks images against a policy, eight at once. It returns an error for each image
 // that is refused or cannot be judged, in their order, with the image and its place. An image in
 // several places is refused once.
-func VerifyImages(ctx context.Context, all []Image, p Policy) (refused []error) {
+func VerifyImages(ctx context.Context, all []Image, p Policy) []error {
 	type key struct{ ref, problem, kind, skill string }
 	seen := make(map[key]bool)
 	all = slices.DeleteFunc(slices.Clone(all), func(i Image) bool {
@@ -70,22 +70,7 @@ func VerifyImages(ctx context.Context, all []Image, p Policy) (refused []error) 
 		seen[k] = true
 		return false
 	})
-	failed := make([]error, len(all))
-	var group errgroup.Group
-	group.SetLimit(8)
-	for i, image := range all {
-		group.Go(func() error {
-			failed[i] = image.verify(ctx, p)
-			return nil
-		})
-	}
-	_ = group.Wait() // errors are in failed
-	for _, err := range failed {
-		if err != nil {
-			refused = append(refused, err)
-		}
-	}
-	return refused
+	return multi.Each(len(all), func(i int) error { return all[i].verify(ctx, p) })
 }
 
 // verify judges one image.
