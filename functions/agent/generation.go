@@ -3,6 +3,7 @@ package agent
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
@@ -95,22 +96,16 @@ const cacheVolume = "cache"
 
 // cache mounts an empty folder where agents keep what they have fetched.
 func (e *expander) cache(containers []*yaml.RNode) {
-	mounted := false
-	for _, c := range containers {
-		for _, m := range node.Items(c, "volumeMounts") {
-			mounted = mounted || node.Text(m, "name") == cacheVolume
-		}
-	}
-	if !mounted {
+	isCache := func(n *yaml.RNode) bool { return node.Text(n, "name") == cacheVolume }
+	if !slices.ContainsFunc(containers, func(c *yaml.RNode) bool {
+		return slices.ContainsFunc(node.Items(c, "volumeMounts"), isCache)
+	}) {
 		node.Extend(containers[0], "volumeMounts",
 			node.Map("name", cacheVolume, "mountPath", "/app/.cache"))
 	}
-	for _, v := range node.Items(e.spec, "volumes") {
-		if node.Text(v, "name") == cacheVolume {
-			return
-		}
+	if !slices.ContainsFunc(node.Items(e.spec, "volumes"), isCache) {
+		node.Extend(e.spec, "volumes", node.Map("name", cacheVolume, "emptyDir", node.Fields{}))
 	}
-	node.Extend(e.spec, "volumes", node.Map("name", cacheVolume, "emptyDir", node.Fields{}))
 }
 
 //go:embed migrate.txt

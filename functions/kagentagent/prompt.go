@@ -116,38 +116,28 @@ func (t *prompter) write(text string) error {
 }
 
 // list executes nodes with a value for the dot.
-func (t *prompter) list(n *parse.ListNode, dot any) error {
-	if n == nil {
-		return nil
-	}
-	for _, node := range n.Nodes {
-		if err := t.node(node, dot); err != nil {
-			return err
+func (t *prompter) list(list *parse.ListNode, dot any) (err error) {
+	for i := 0; list != nil && err == nil && i < len(list.Nodes); i++ {
+		switch n := list.Nodes[i].(type) {
+		case *parse.TextNode:
+			err = t.write(string(n.Text))
+		case *parse.CommentNode:
+		case *parse.ActionNode:
+			var value any
+			if value, err = t.value(n.Pipe, dot); err == nil {
+				err = t.write(fmt.Sprint(value))
+			}
+		case *parse.IfNode:
+			err = t.branch(&n.BranchNode, dot)
+		case *parse.WithNode:
+			err = t.branch(&n.BranchNode, dot)
+		case *parse.RangeNode:
+			err = t.branch(&n.BranchNode, dot)
+		default:
+			err = fmt.Errorf("%s is not expanded", text.Shown(n.String()))
 		}
 	}
-	return nil
-}
-
-func (t *prompter) node(n parse.Node, dot any) error {
-	switch n := n.(type) {
-	case *parse.TextNode:
-		return t.write(string(n.Text))
-	case *parse.CommentNode:
-		return nil
-	case *parse.ActionNode:
-		value, err := t.value(n.Pipe, dot)
-		if err != nil {
-			return err
-		}
-		return t.write(fmt.Sprint(value))
-	case *parse.IfNode:
-		return t.branch(&n.BranchNode, dot)
-	case *parse.WithNode:
-		return t.branch(&n.BranchNode, dot)
-	case *parse.RangeNode:
-		return t.branch(&n.BranchNode, dot)
-	}
-	return fmt.Errorf("%s is not expanded", text.Shown(n.String()))
+	return err
 }
 
 // branch executes an if, a with or a range.
