@@ -315,13 +315,12 @@ type source struct {
 	expands bool
 }
 
-// Reads reports whether a kind is read by a function at all, whether it is one of
-// those that expand, or that they refer to, and whether it is in no namespace.
-type Reads func(apiVersion, kind string) (read, expands, cluster bool)
-
 // CollectSources reads the custom resources that a generated object was made
-// from. They count only where the package does not have them itself.
-func (s *Set) CollectSources(generated *krm.Object, reads Reads) {
+// from. They count only where the package does not have them itself. reads reports whether a
+// kind is read by a function at all, whether it is one of those that expand, or that they refer
+// to, and whether it is in no namespace.
+func (s *Set) CollectSources(generated *krm.Object,
+	reads func(apiVersion, kind string) (read, expands, cluster bool)) {
 	text, remembers := generated.Annotation(keys.Source)
 	if !remembers {
 		return

@@ -81,12 +81,12 @@ func fillContainer(e *expander, resources any) object {
 		security["runAsUser"] = pythonUser
 	}
 	for _, key := range []string{"runAsUser", "runAsGroup", "seLinuxOptions"} {
-		if value, given := e.spec.SecurityContext[key]; given &&
-			!(key == "runAsUser" && isRoot(value)) {
+		if value, given := e.spec.SecurityContext[key]; given {
 			security[key] = value
-		} else if given {
-			security[key] = pythonUser
 		}
+	}
+	if isRoot(security["runAsUser"]) {
+		security["runAsUser"] = pythonUser
 	}
 	return object{
 		"name": "config", "image": e.pythonImage(),
