@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/node"
@@ -176,18 +175,10 @@ func Matches(s *api.LabelSelector, label func(key string) (string, bool)) bool {
 // whom, and in card.json what the author says of the agent.
 func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 	spec := &card.Spec
-	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: "...)
-	dst = scalar.AppendPlain(dst, Name(card.Name))
-	if card.Namespace != "" {
-		dst = append(dst, "\n  namespace: "...)
-		dst = scalar.AppendPlain(dst, card.Namespace)
-	}
-	dst = append(dst,
-		"\n  labels:\n    "+identity.ManagedBy+": armature\n  annotations:\n    "+keys.RenderedFor+
-			": "...)
-	dst = scalar.AppendPlain(dst, "AgentCard/"+card.Name)
-	dst = append(dst, "\ndata:\n  card.json: |\n"...)
-	dst = appendCard(append(dst, "    "...), card)
+	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
+	dst = identity.AppendMetadata(dst, scalar.PlainText(Name(card.Name)), card.Namespace,
+		scalar.PlainText("AgentCard/"+card.Name))
+	dst = appendCard(append(dst, "data:\n  card.json: |\n    "...), card)
 	text := func(key, value string) {
 		dst = append(append(append(dst, "  "...), key...), ": "...)
 		dst = append(scalar.AppendYAML(dst, value), '\n')

@@ -220,9 +220,9 @@ func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
 				continue
 			}
 			if !name.IsScalar() || seen[name.Text()] {
-				findings = append(findings,
-					o.Finding(finding.Error, "overcommit/container-name", container,
-						"a container without a name of its own", "name it: Kubernetes demands it"))
+				findings = append(findings, o.Finding(finding.Error, "overcommit/container-name",
+					container, "a container without a name of its own",
+					"name it: Kubernetes demands it"))
 				continue
 			}
 			seen[name.Text()] = true

@@ -20,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
@@ -175,27 +176,15 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 			"set spec.policies."+field+": enforce to write it")
 		return
 	}
-	text, err := d.text(u.Object)
+	spec, err := krm.BlockStyle(yaml.NewRNode(node.Map("spec", d.spec).Node()))
 	if err != nil {
 		u.Report(finding.Error, rule, krm.Node{}, err.Error(), "")
 		return
 	}
-	u.Generated = append(u.Generated, text)
-}
-
-func (d derived) text(of *krm.Object) ([]byte, error) {
-	var body yaml.Node
-	if err := body.Encode(map[string]any{"spec": d.spec}); err != nil {
-		return nil, err
-	}
-	spec, err := krm.BlockStyle(yaml.NewRNode(&body))
-	if err != nil {
-		return nil, err
-	}
-	text := []byte("apiVersion: " + d.apiVersion + "\nkind: " + d.kind + "\n")
-	text = identity.AppendMetadata(text, scalar.PlainText(d.name), of.Namespace,
-		scalar.PlainText(of.Kind+"/"+of.Name))
-	return append(text, spec...), nil
+	text := identity.AppendMetadata([]byte("apiVersion: "+d.apiVersion+"\nkind: "+d.kind+"\n"),
+		scalar.PlainText(d.name), u.Object.Namespace,
+		scalar.PlainText(u.Object.Kind+"/"+u.Object.Name))
+	u.Generated = append(u.Generated, append(text, spec...))
 }
 
 // unknown reports what keeps policies of an object from being derived.

@@ -64,27 +64,23 @@ func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []finding.Fin
 		return nil, nil
 	}
 	seen := make(map[string]Skill)
-	for _, annotations := range [...]krm.Node{o.Get("metadata", "annotations"),
-		pod.Template.Get("metadata", "annotations")} {
+	report := func(at krm.Node, problem, hint string) {
+		findings = append(findings, o.Finding(finding.Error, "inject/skill", at, problem, hint))
+	}
+	for _, annotations := range pod.Metadata(o, "annotations") {
 		for at := range annotations.Prefixed(keys.SkillPrefix) {
 			s := Skill{Name: strings.TrimPrefix(at.Key(), keys.SkillPrefix),
 				Ref: strings.TrimPrefix(at.Text(), images.Scheme), At: at}
 			first, twice := seen[s.Name]
 			if problem, hint := Check(s.Name, at.Text()); problem != "" {
-				findings = append(findings,
-					o.Finding(finding.Error, "inject/skill", at, problem, hint))
+				report(at, problem, hint)
 			} else if twice && first.Ref != s.Ref {
-				findings = append(findings,
-					o.Finding(finding.Error, "inject/skill", at,
-						fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref,
-							first.Ref, first.At.Line()), "keep one of the two"))
+				report(at, fmt.Sprintf("the skill %s is %s here, and %s in line %d", s.Name, s.Ref,
+					first.Ref, first.At.Line()), "keep one of the two")
 			} else if !twice {
 				seen[s.Name] = s
 				all = append(all, s)
 			}
-		}
-		if pod.Path == "" {
-			break // a Pod is its own template
 		}
 	}
 	return all, findings
