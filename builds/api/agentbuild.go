@@ -4,20 +4,23 @@
 // Published manifests of the kagenti operator are valid here unchanged. Fields
 // that the operator never had say so in their comment.
 //
-// +kubebuilder:object:generate=true
 // +groupName=agent.kagenti.dev
 // +versionName=v1alpha1
 package api
+
+//go:generate go tool controller-gen crd:crdVersions=v1 paths=. output:crd:dir=../../templates/crds
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // AgentBuild builds one container image from one Git revision.
 //
-// +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=ab;abuild,categories=armature
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
@@ -36,13 +39,20 @@ type AgentBuild struct {
 }
 
 // AgentBuildList is a list of them.
-//
-// +kubebuilder:object:root=true
 type AgentBuildList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []AgentBuild `json:"items"`
 }
+
+// DeepCopy returns a copy that shares nothing with b.
+func (b *AgentBuild) DeepCopy() *AgentBuild { return copies.Of(b) }
+
+// DeepCopyObject returns a copy that shares nothing with b.
+func (b *AgentBuild) DeepCopyObject() runtime.Object { return copies.Of(b) }
+
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *AgentBuildList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // AgentBuildSpec says what to build, how, and where the image goes.
 //

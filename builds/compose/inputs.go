@@ -60,7 +60,7 @@ func InputHashes(build *api.AgentBuild, template *recipe.Template,
 
 // Shape is what of a build's spec shapes its runs.
 func Shape(build *api.AgentBuild) api.AgentBuildSpec {
-	shape := build.Spec.DeepCopy()
+	shape := build.DeepCopy().Spec
 	shape.CleanupAfterBuild = nil
 	shape.Priority = 0
 	shape.Trigger, shape.Report = nil, nil
@@ -72,7 +72,7 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	if shape.Mode == "" {
 		shape.Mode = "dev"
 	}
-	return *shape
+	return shape
 }
 
 // SourceHash identifies a build's source by the requested repository and revision, from the

@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // write the status that shows a decision and its result, if it differs from the current one.
@@ -101,7 +102,7 @@ func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) 
 	if apierrors.IsConflict(cause) {
 		return
 	}
-	status := s.build.Status.DeepCopy()
+	status := copies.Of(&s.build.Status)
 	message := api.Clip("it is tried again: " + cause.Error())
 	if c := meta.FindStatusCondition(status.Conditions, api.ConditionReady); c != nil &&
 		c.Reason == api.ReasonRetrying && c.ObservedGeneration == s.build.Generation {
@@ -126,7 +127,7 @@ func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) 
 // conditions; where it is empty, the current ones are kept. It is pure.
 func statusOf(s *observation, o decision,
 	done result) (status *api.AgentBuildStatus, reason string) {
-	status, reason = s.build.Status.DeepCopy(), o.reason
+	status, reason = copies.Of(&s.build.Status), o.reason
 	status.ObservedGeneration = s.build.Generation
 	status.Phase, status.Message = o.phase, api.Clip(o.message)
 	if o.ignore {

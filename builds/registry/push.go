@@ -21,6 +21,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/process/copies"
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
@@ -65,7 +66,7 @@ func (p *Pushes) Check(build *api.AgentBuild, inputs api.Inputs) error {
 		return nil
 	}
 	copied := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace,
-		Name: build.Name}, Spec: api.AgentBuildSpec{BuildOutput: out.DeepCopy()}}
+		Name: build.Name}, Spec: api.AgentBuildSpec{BuildOutput: copies.Of(out)}}
 	text := compose.Image(build) + " " + out.ImageRepoCredentials.Name
 	_, err := p.questions.Get(client.ObjectKeyFromObject(build), text, inputs,
 		func(ctx context.Context) (struct{}, error) {

@@ -25,6 +25,7 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/copies"
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
@@ -126,7 +127,7 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild,
 	if !known {
 		return 0, failed
 	}
-	last := b.Status.Report.DeepCopy()
+	last := copies.Of(b.Status.Report)
 	if last == nil {
 		last = &api.ReportStatus{}
 	}
@@ -149,7 +150,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 		return err
 	}
 	for _, s := range send {
-		next := b.Status.Report.DeepCopy()
+		next := copies.Of(b.Status.Report)
 		if next == nil {
 			next = &api.ReportStatus{}
 		}
@@ -166,7 +167,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 		if err := f.SetStatus(ctx, s); err != nil {
 			return fmt.Errorf("setting the status %s of commit %.12s: %w", s.Context, s.Commit, err)
 		}
-		next = next.DeepCopy()
+		next = copies.Of(next)
 		next.Problem = ""
 		if isRun {
 			if s.State == forge.Success || s.State == forge.Failure || s.State == forge.Error {

@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // A branch, a tag or a pull request beside the build's own branch gets an AgentBuild of its
@@ -234,7 +235,7 @@ func branchOf(group string, b *api.AgentBuild, branch string) *api.AgentBuild {
 	c := copyOf(group, b, slug+"-"+hashOf(ref), ref,
 		strings.NewReplacer("/", "-", "+", "-", "=", "-").Replace(branch[:min(len(branch), 100)])+
 			"-"+hashOf(ref))
-	c.Spec.Trigger = b.Spec.Trigger.DeepCopy()
+	c.Spec.Trigger = copies.Of(b.Spec.Trigger)
 	c.Spec.Trigger.PullRequest = nil
 	if push := c.Spec.Trigger.Push; push != nil {
 		push.Branches, push.Tags = nil, nil
@@ -260,7 +261,7 @@ func copyOf(group string, b *api.AgentBuild, suffix, revision, tag string) *api.
 	if len(name)+len(suffix) > 240 {
 		name = name[:240-len(suffix)-17] + "-" + hashOf(name)
 	}
-	c := &api.AgentBuild{Spec: *b.Spec.DeepCopy(),
+	c := &api.AgentBuild{Spec: b.DeepCopy().Spec,
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: name + "-" + suffix,
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: api.GroupVersion(group).String(),
 				Kind: api.Kind, Name: b.Name, UID: b.UID, Controller: ptr.To(true)}}}}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // GroupVersion is that of AgentCard in source 001.
@@ -52,6 +53,12 @@ type AgentCardList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []AgentCard `json:"items"`
 }
+
+// DeepCopyObject returns a copy that shares nothing with c.
+func (c *AgentCard) DeepCopyObject() runtime.Object { return copies.Of(c) }
+
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *AgentCardList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // AgentCardSpec says which pods to ask, where and how often.
 //

@@ -29,6 +29,7 @@ import (
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // Defaults of 001, "Pillar 2: AgentCard CR". agent-card.json is A2A's own name
@@ -412,7 +413,7 @@ func buildsOf(ctx context.Context, live client.Reader,
 // reportAgentCard writes what a sync found into the status of an AgentCard.
 func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 	_, status := CardOf(o)
-	old := *status.DeepCopy()
+	old := *copies.Of(status)
 	status.ObservedGeneration = o.GetGeneration()
 	status.DiscoveredPods, status.SyncErrors = int32(len(a.cards)), 0
 	status.Message = a.Entry.Message

@@ -10,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // published is the group in which the kagenti operator publishes AgentCard. The markers above are
@@ -42,16 +43,8 @@ type AgentCardList struct {
 	Items           []AgentCard `json:"items"`
 }
 
-// DeepCopyObject shares nothing with c.
-func (c *AgentCard) DeepCopyObject() runtime.Object {
-	return &AgentCard{c.TypeMeta, *c.ObjectMeta.DeepCopy(), *c.Spec.DeepCopy(), *c.Status.DeepCopy()}
-}
+// DeepCopyObject returns a copy that shares nothing with c.
+func (c *AgentCard) DeepCopyObject() runtime.Object { return copies.Of(c) }
 
-// DeepCopyObject shares nothing with l.
-func (l *AgentCardList) DeepCopyObject() runtime.Object {
-	out := &AgentCardList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
-	for i := range l.Items {
-		out.Items = append(out.Items, *l.Items[i].DeepCopyObject().(*AgentCard))
-	}
-	return out
-}
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *AgentCardList) DeepCopyObject() runtime.Object { return copies.Of(l) }

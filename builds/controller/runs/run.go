@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // PipelineRun is a Tekton run as far as decisions and status look at it. Each
@@ -55,32 +56,11 @@ type PipelineRunList struct {
 	Items           []PipelineRun `json:"items"`
 }
 
-// DeepCopyObject makes a PipelineRun a runtime.Object.
-func (r *PipelineRun) DeepCopyObject() runtime.Object {
-	out := *r
-	r.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	r.Status.Status.DeepCopyInto(&out.Status.Status)
-	out.Status.StartTime, out.Status.CompletionTime =
-		r.Status.StartTime.DeepCopy(), r.Status.CompletionTime.DeepCopy()
-	out.Status.Results = slices.Clone(r.Status.Results)
-	for i := range out.Status.Results {
-		out.Status.Results[i] = *r.Status.Results[i].DeepCopy()
-	}
-	out.Status.ChildReferences, out.Status.SkippedTasks =
-		slices.Clone(r.Status.ChildReferences), slices.Clone(r.Status.SkippedTasks)
-	return &out
-}
+// DeepCopyObject returns a copy that shares nothing with r.
+func (r *PipelineRun) DeepCopyObject() runtime.Object { return copies.Of(r) }
 
-// DeepCopyObject makes a PipelineRunList a runtime.Object.
-func (l *PipelineRunList) DeepCopyObject() runtime.Object {
-	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
-	out.Items = make([]PipelineRun, len(l.Items))
-	for i := range l.Items {
-		out.Items[i] = *l.Items[i].DeepCopyObject().(*PipelineRun)
-	}
-	return &out
-}
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *PipelineRunList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // SpanContext is the annotation of a run from which Tekton's own spans go on: headers of W3C's
 // trace context, in JSON.

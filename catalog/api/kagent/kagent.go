@@ -6,15 +6,14 @@ package kagent
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // Group of kagent's kinds.
@@ -166,41 +165,14 @@ type MCPTool struct {
 	Description string `json:"description"`
 }
 
-// DeepCopyObject shares nothing with s. TestCopies fails for a field that it forgets.
-func (s *MCPServer) DeepCopyObject() runtime.Object {
-	out := *s
-	out.ObjectMeta = *s.ObjectMeta.DeepCopy()
-	out.Status.Conditions = slices.Clone(s.Status.Conditions)
-	return &out
-}
+// DeepCopyObject returns a copy that shares nothing with s.
+func (s *MCPServer) DeepCopyObject() runtime.Object { return copies.Of(s) }
 
-// DeepCopyObject shares nothing with s.
-func (s *RemoteMCPServer) DeepCopyObject() runtime.Object {
-	out := *s
-	out.ObjectMeta = *s.ObjectMeta.DeepCopy()
-	out.Spec.HeadersFrom = slices.Clone(s.Spec.HeadersFrom)
-	if s.Spec.TerminateOnClose != nil {
-		out.Spec.TerminateOnClose = ptr.To(*s.Spec.TerminateOnClose)
-	}
-	out.Status.Conditions, out.Status.DiscoveredTools =
-		slices.Clone(s.Status.Conditions), slices.Clone(s.Status.DiscoveredTools)
-	return &out
-}
+// DeepCopyObject returns a copy that shares nothing with s.
+func (s *RemoteMCPServer) DeepCopyObject() runtime.Object { return copies.Of(s) }
 
-// DeepCopyObject shares nothing with l.
-func (l *MCPServerList) DeepCopyObject() runtime.Object {
-	out := &MCPServerList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
-	for i := range l.Items {
-		out.Items = append(out.Items, *l.Items[i].DeepCopyObject().(*MCPServer))
-	}
-	return out
-}
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *MCPServerList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
-// DeepCopyObject shares nothing with l.
-func (l *RemoteMCPServerList) DeepCopyObject() runtime.Object {
-	out := &RemoteMCPServerList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
-	for i := range l.Items {
-		out.Items = append(out.Items, *l.Items[i].DeepCopyObject().(*RemoteMCPServer))
-	}
-	return out
-}
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *RemoteMCPServerList) DeepCopyObject() runtime.Object { return copies.Of(l) }

@@ -1,10 +1,11 @@
 // Package api holds ImageUpdate, which puts the images of finished builds into the lock of a
 // branch.
 //
-// +kubebuilder:object:generate=true
 // +groupName=armature.dev
 // +versionName=v1alpha1
 package api
+
+//go:generate go tool controller-gen crd:crdVersions=v1 paths=. output:crd:dir=../../../../templates/crds
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // GroupVersion of ImageUpdate.
@@ -30,7 +32,6 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // ImageUpdate puts the images of finished AgentBuilds of its namespace into the
 // armature.lock of a branch, as one commit for each set of images.
 //
-// +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=iu,categories=armature
 // +kubebuilder:printcolumn:name="Branch",type=string,JSONPath=`.spec.branch`
@@ -48,13 +49,20 @@ type ImageUpdate struct {
 }
 
 // ImageUpdateList is a list of them.
-//
-// +kubebuilder:object:root=true
 type ImageUpdateList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []ImageUpdate `json:"items"`
 }
+
+// DeepCopy returns a copy that shares nothing with u.
+func (u *ImageUpdate) DeepCopy() *ImageUpdate { return copies.Of(u) }
+
+// DeepCopyObject returns a copy that shares nothing with u.
+func (u *ImageUpdate) DeepCopyObject() runtime.Object { return copies.Of(u) }
+
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *ImageUpdateList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // ImageUpdateSpec says which images are written where, and by whom.
 //

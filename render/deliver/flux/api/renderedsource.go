@@ -1,7 +1,6 @@
 // Package api holds RenderedSource, which renders what a Flux source holds and
 // publishes the result as an ExternalArtifact (Flux RFC-0012) of the same name.
 //
-// +kubebuilder:object:generate=true
 // +groupName=armature.dev
 // +versionName=v1alpha1
 package api
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // GroupVersion of RenderedSource.
@@ -31,7 +31,6 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // ExternalArtifact of the same name and namespace, which a Kustomization can use. It
 // applies nothing.
 //
-// +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rsrc,categories=armature
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.sourceRef.name`
@@ -49,13 +48,20 @@ type RenderedSource struct {
 }
 
 // RenderedSourceList is a list of them.
-//
-// +kubebuilder:object:root=true
 type RenderedSourceList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []RenderedSource `json:"items"`
 }
+
+// DeepCopy returns a copy that shares nothing with s.
+func (s *RenderedSource) DeepCopy() *RenderedSource { return copies.Of(s) }
+
+// DeepCopyObject returns a copy that shares nothing with s.
+func (s *RenderedSource) DeepCopyObject() runtime.Object { return copies.Of(s) }
+
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *RenderedSourceList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // RenderedSourceSpec says what to render and how often to check the result.
 //

@@ -1,4 +1,4 @@
-package kinds_test
+package copies_test
 
 import (
 	"reflect"
@@ -9,9 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
 
+	builds "github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/controller/runs"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/kinds"
+	sources "github.com/armature-dev/armature/render/deliver/flux/api"
 )
 
 // A copy is equal, and shares no pointer, list or map with what it was made of.
@@ -21,6 +25,9 @@ func TestCopies(t *testing.T) {
 		&api.AgentCard{}, &api.AgentCardList{},
 		&kagent.MCPServer{}, &kagent.MCPServerList{}, &kagent.RemoteMCPServer{},
 		&kagent.RemoteMCPServerList{}, &kinds.AgentCard{}, &kinds.AgentCardList{},
+		&builds.AgentBuild{}, &builds.AgentBuildList{}, &updates.ImageUpdate{},
+		&updates.ImageUpdateList{}, &sources.RenderedSource{}, &sources.RenderedSourceList{},
+		&runs.PipelineRun{}, &runs.PipelineRunList{},
 	} {
 		fill.Fill(o)
 		again := o.DeepCopyObject()
@@ -37,6 +44,9 @@ func shared(t *testing.T, path string, a, b reflect.Value) {
 	}
 	switch a.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice:
+		if a.IsNil() {
+			return
+		}
 		if a.Pointer() == b.Pointer() {
 			t.Errorf("%s is shared", path)
 			return

@@ -1,0 +1,62 @@
+// Package copies copies objects of the Kubernetes API.
+package copies
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Of returns a copy that shares no pointer, list or map with what p points to; nil for nil. What
+// types keep to themselves is shared, as that of times, which nobody changes.
+func Of[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	out := new(T)
+	deep(reflect.ValueOf(out).Elem(), reflect.ValueOf(p).Elem())
+	return out
+}
+
+var quantity = reflect.TypeFor[resource.Quantity]()
+
+// deep copies a value into one of its type.
+func deep(out, in reflect.Value) {
+	out.Set(in)
+	switch kind := in.Kind(); {
+	case in.Type() == quantity: // whose digits are its own
+		out.Set(reflect.ValueOf(in.Interface().(resource.Quantity).DeepCopy()))
+	case kind == reflect.Struct:
+		for i := range in.NumField() {
+			if field := out.Field(i); field.CanSet() && !flat(field.Kind()) {
+				deep(field, in.Field(i))
+			}
+		}
+	case flat(kind) || in.IsZero():
+	case kind == reflect.Pointer:
+		out.Set(reflect.New(in.Type().Elem()))
+		deep(out.Elem(), in.Elem())
+	case kind == reflect.Slice:
+		out.Set(reflect.MakeSlice(in.Type(), in.Len(), in.Len()))
+		reflect.Copy(out, in)
+		for i := 0; i < in.Len() && !flat(in.Type().Elem().Kind()); i++ {
+			deep(out.Index(i), in.Index(i))
+		}
+	case kind == reflect.Map:
+		out.Set(reflect.MakeMapWithSize(in.Type(), in.Len()))
+		for key, value := range in.Seq2() {
+			copied := reflect.New(in.Type().Elem()).Elem()
+			deep(copied, value)
+			out.SetMapIndex(key, copied)
+		}
+	}
+}
+
+// flat reports whether setting a value copies all of it.
+func flat(kind reflect.Kind) bool {
+	switch kind {
+	case reflect.Struct, reflect.Pointer, reflect.Slice, reflect.Map:
+		return false
+	}
+	return true
+}
