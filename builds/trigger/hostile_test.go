@@ -127,7 +127,7 @@ type flood struct {
 	open []forge.PullRequest
 }
 
-func (f *flood) OpenPullRequests(context.Context) ([]forge.PullRequest, error) {
+func (f *flood) PullRequests(context.Context, string) ([]forge.PullRequest, error) {
 	return f.open[:min(len(f.open), 100)], nil
 }
 

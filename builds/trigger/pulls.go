@@ -51,7 +51,7 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild,
 // pullsOf returns the pull requests of a forge, beside the builds that are there, by number.
 func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
 	have map[int]*api.AgentBuild) error {
-	open, err := f.OpenPullRequests(ctx)
+	open, err := f.PullRequests(ctx, "")
 	if err != nil {
 		return fmt.Errorf("listing the open pull requests: %w", err)
 	}

@@ -60,6 +60,16 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// Quote returns a word as a shell reads it, whatever others wrote into it.
+func Quote(word string) string {
+	if plain().MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+var plain = Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
 // Pattern returns a regular expression that is compiled when it is first used. Most
 // renders use few of them, and armature-fn starts for each package.
 func Pattern(expression string) func() *regexp.Regexp {

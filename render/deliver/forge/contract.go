@@ -20,10 +20,9 @@ type Forge interface {
 	Comment(ctx context.Context, number int, part, body string) error
 	// PullRequest by its number.
 	PullRequest(ctx context.Context, number int) (*PullRequest, error)
-	// PullRequests from a branch of this repository, open or not, newest first, at most 100.
+	// PullRequests from a branch of this repository, open or not, or those that are open from any
+	// branch if head is empty. They are the newest first, at most 100.
 	PullRequests(ctx context.Context, head string) ([]PullRequest, error)
-	// OpenPullRequests of the repository, newest first, at most 100.
-	OpenPullRequests(ctx context.Context) ([]PullRequest, error)
 	// Comments on a pull request, newest first, at most 100.
 	Comments(ctx context.Context, number int) ([]Comment, error)
 	// Propose a pull request, unless one between the same branches is open.

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
@@ -123,9 +123,7 @@ func CredentialOf(namespace string, data map[string][]byte) (c Credential, err e
 }
 
 // segment of a path, which names an owner or a repository.
-var segment = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9~_][A-Za-z0-9._-]{0,255}$`)
-})
+var segment = text.Pattern(`^[A-Za-z0-9~_][A-Za-z0-9._-]{0,255}$`)
 
 // remote is one repository, and how it is asked.
 type remote struct {

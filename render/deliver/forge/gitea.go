@@ -133,8 +133,8 @@ func (t *tea) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return t.pull(p, err)
 }
 
-// pulls reads pages until enough are found, since Gitea has no query for those from a branch.
-func (t *tea) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
+// PullRequests reads pages until enough are found, since Gitea has no query for those from a branch.
+func (t *tea) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
 	options := gitea.ListPullRequestsOptions{State: gitea.StateOpen}
 	if head != "" {
 		options.State, options.Sort = gitea.StateAll, "recentupdate"

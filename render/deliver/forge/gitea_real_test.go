@@ -78,7 +78,7 @@ func TestGiteaItself(t *testing.T) {
 	var fork struct{ Number int }
 	s.Must(author, http.MethodPost, "/repos/"+path+"/pulls",
 		map[string]any{"title": "Three", "head": "author:strange", "base": "main"}, &fork)
-	open, err := f.OpenPullRequests(ctx)
+	open, err := f.PullRequests(ctx, "")
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%+v, %v", open, err)
 	}
@@ -176,7 +176,7 @@ func TestGiteaItself(t *testing.T) {
 	if p, err := f.PullRequest(ctx, fork.Number); err != nil || p.Open || p.Merged {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if open, err := f.OpenPullRequests(ctx); err != nil ||
+	if open, err := f.PullRequests(ctx, ""); err != nil ||
 		slices.ContainsFunc(open, func(p forge.PullRequest) bool {
 			return p.Number == fork.Number
 		}) {

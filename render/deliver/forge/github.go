@@ -365,24 +365,20 @@ func (h *hub) query(ctx context.Context, need right, text string, variables map[
 
 // me returns the login name of the credential, which an App has with [bot] at its end.
 func (h *hub) me(ctx context.Context) (_ int64, login string, err error) {
-	h.account.mu.Lock()
-	login = h.account.login
-	h.account.mu.Unlock()
-	if login == "" {
-		var data struct{ Viewer struct{ Login string } }
-		if err := h.query(ctx, seePeople, "query { viewer { login } }", nil, &data); err != nil {
-			return 0, "", fmt.Errorf("looking up the account of the credential: %w", err)
-		}
-		if login = data.Viewer.Login; login == "" {
-			return 0, "", fmt.Errorf("%w: %s does not show whose it is", ErrUnauthorized, h.api.Host)
-		}
-		if h.login.App != nil {
-			login = strings.TrimSuffix(login, "[bot]") + "[bot]"
-		}
-		h.account.mu.Lock()
-		h.account.login = login
-		h.account.mu.Unlock()
+	if login, _ = h.account.login.Load().(string); login != "" {
+		return 0, login, nil
 	}
+	var data struct{ Viewer struct{ Login string } }
+	if err := h.query(ctx, seePeople, "query { viewer { login } }", nil, &data); err != nil {
+		return 0, "", fmt.Errorf("looking up the account of the credential: %w", err)
+	}
+	if login = data.Viewer.Login; login == "" {
+		return 0, "", fmt.Errorf("%w: %s does not show whose it is", ErrUnauthorized, h.api.Host)
+	}
+	if h.login.App != nil {
+		login = strings.TrimSuffix(login, "[bot]") + "[bot]"
+	}
+	h.account.login.Store(login)
 	return 0, login, nil
 }
 
@@ -439,7 +435,8 @@ func (h *hub) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return h.pull(p, err)
 }
 
-func (h *hub) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
+// PullRequests from a branch, or those that are open.
+func (h *hub) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
 	options := github.PullRequestListOptions{
 		State: "open", Sort: "created", Direction: "desc",
 		ListOptions: github.ListOptions{PerPage: mostIncoming},

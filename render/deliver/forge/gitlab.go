@@ -166,7 +166,8 @@ func (l *lab) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return l.pull(&m.BasicMergeRequest), nil
 }
 
-func (l *lab) pulls(ctx context.Context, head string) (out []PullRequest, err error) {
+// PullRequests are merge requests.
+func (l *lab) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
 	state := "all"
 	if head == "" {
 		state = "opened"

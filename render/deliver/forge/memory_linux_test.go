@@ -72,7 +72,7 @@ func askHostile(address string) {
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 				defer cancel()
-				_, err = f.OpenPullRequests(ctx)
+				_, err = f.PullRequests(ctx, "")
 				if name == "objects" && err == nil {
 					println("error: " + name + " is taken")
 				}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // repository is the Forge of all kinds of servers: it checks what callers put into addresses and
@@ -25,12 +25,11 @@ type server interface {
 	MayPush(ctx context.Context, user string) (bool, error)
 	SetStatus(ctx context.Context, s Status) error
 	PullRequest(ctx context.Context, number int) (*PullRequest, error)
+	PullRequests(ctx context.Context, head string) ([]PullRequest, error)
 	Wrote(ctx context.Context, sha string) (bool, error)
 
 	// me returns the account of the credential; id is 0 if the server does not show it.
 	me(ctx context.Context) (id int64, login string, err error)
-	// pulls lists the pull requests from a branch, or those that are open if head is empty.
-	pulls(ctx context.Context, head string) ([]PullRequest, error)
 	// create and edit a pull request.
 	create(ctx context.Context, p Proposal) (*PullRequest, error)
 	edit(ctx context.Context, number int, p Proposal) error
@@ -57,13 +56,9 @@ const (
 )
 
 var (
-	fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	userName   = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}(\[bot\])?$`)
-	})
-	markerForm = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[A-Za-z0-9/._:-]{1,200}$`)
-	})
+	fullCommit = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	userName   = text.Pattern(`^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}(\[bot\])?$`)
+	markerForm = text.Pattern(`^[A-Za-z0-9/._:-]{1,200}$`)
 )
 
 // By reports whether a pull request was opened by an account, as Account names it.
@@ -85,7 +80,7 @@ func (r repository) MayPush(ctx context.Context, user string) (bool, error) {
 
 // SetStatus of a commit.
 func (r repository) SetStatus(ctx context.Context, s Status) error {
-	if !fullCommit.MatchString(s.Commit) {
+	if !fullCommit().MatchString(s.Commit) {
 		return fmt.Errorf("%q is not a commit in full", s.Commit)
 	}
 	return r.server.SetStatus(ctx, s)
@@ -228,16 +223,6 @@ func (r repository) Account(ctx context.Context) (string, error) {
 // isMe reports whether a user is the account of a login name.
 func isMe(user string, bot bool, login string) bool {
 	return strings.EqualFold(user, login) || bot && strings.EqualFold(user, login+"[bot]")
-}
-
-// PullRequests from a branch.
-func (r repository) PullRequests(ctx context.Context, head string) ([]PullRequest, error) {
-	return r.pulls(ctx, head)
-}
-
-// OpenPullRequests of the repository.
-func (r repository) OpenPullRequests(ctx context.Context) ([]PullRequest, error) {
-	return r.pulls(ctx, "")
 }
 
 // Commit looks where the branches are before, since GitHub alone compares that as it commits, and

@@ -446,7 +446,7 @@ func TestIncoming(t *testing.T) {
 		s := newScripted(t, kind.login)
 		f := opened(t, kind.name, s.URL+kind.path, Credential{Token: "hunter2-token"})
 		s.must(func() error {
-			got, err := f.OpenPullRequests(t.Context())
+			got, err := f.PullRequests(t.Context(), "")
 			if d := cmp.Diff([]PullRequest{own, fork}, got); d != "" {
 				t.Errorf("%s (-want +got):\n%s", kind.name, d)
 			}

@@ -48,13 +48,13 @@ const (
 type account struct {
 	slots  chan struct{}
 	writes *rate.Limiter // nil if the server counts all requests alike
+	login  atomic.Value  // a string
 
 	mu       sync.Mutex
 	used     time.Time
 	until    time.Time        // when the server answers again
 	attempts int              // limits in a row that named no time
 	tokens   map[string]token // of an App, by repository and right
-	login    string
 }
 
 // token of an installation.

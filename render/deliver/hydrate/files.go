@@ -258,15 +258,10 @@ func (m hydratorMetadata) readme() []byte {
 		quote(m.RepoURL), m.DrySHA, m.Commands[0])
 }
 
-var plain = text.Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
 // quote returns a word as a shell reads it. A path that begins like a flag gets ./ before it.
 func quote(word string) string {
 	if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") {
 		word = "./" + word
 	}
-	if plain().MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return text.Quote(word)
 }

@@ -132,12 +132,8 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 	}
 	before := source.DeepCopy()
 	failed := r.attempt(ctx, source)
-	r.report(source, before, failed)
-	if !equality.Semantic.DeepEqual(before.Status, source.Status) {
-		if err := r.Client.Status().Patch(ctx, source,
-			client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("writing status: %w", err)
-		}
+	if err := r.finish(ctx, r.Client, source, before, failed); err != nil {
+		return reconcile.Result{}, err
 	}
 	interval, err := time.ParseDuration(source.Spec.Interval)
 	if err != nil || interval <= 0 {
@@ -374,34 +370,41 @@ func list(title string, texts []string) string {
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
-// report writes the outcome into status, and what changed as an event.
-func (r *Reconciler) report(source, before *api.RenderedSource, failed *process.Failure) {
+// finish writes the outcome into status, if it differs, and what changed as an event.
+func (r *Reconciler) finish(ctx context.Context, c client.Client,
+	source, before *api.RenderedSource, failed *process.Failure) error {
 	s := &source.Status
 	s.ObservedGeneration = source.Generation
 	s.LastHandledReconcileAt = source.Annotations[meta.ReconcileRequestAnnotation]
-	conditions := process.Conditions{List: &s.Conditions, Generation: source.Generation}
 	was := apimeta.FindStatusCondition(before.Status.Conditions, meta.ReadyCondition)
+	reason, kind, message, isNew := meta.SucceededReason, corev1.EventTypeNormal, "", false
 	if failed == nil {
-		r.metrics.attempted(source, meta.SucceededReason)
-		objects := text.Count(int(s.Artifact.Objects), "object")
-		message := fmt.Sprintf("published %s of %s", objects, s.Artifact.OriginRevision)
-		conditions.Report(nil, meta.SucceededReason, message)
+		message = fmt.Sprintf("published %s of %s", text.Count(int(s.Artifact.Objects), "object"),
+			s.Artifact.OriginRevision)
 		old := before.Status.Artifact
-		if old == nil || old.Revision != s.Artifact.Revision || was == nil ||
-			was.Status != metav1.ConditionTrue {
-			emit(r.Events, source, corev1.EventTypeNormal, meta.SucceededReason, message)
+		isNew = old == nil || old.Revision != s.Artifact.Revision || was == nil ||
+			was.Status != metav1.ConditionTrue
+	} else {
+		reason, kind, message = failed.Reason, corev1.EventTypeWarning, failed.Error()
+		if s.Artifact != nil {
+			message += "\n" + s.Artifact.OriginRevision + " stays published"
 		}
-		return
+		isNew = was == nil || was.Reason != reason || was.Message != message
 	}
-	r.metrics.attempted(source, failed.Reason)
-	message := failed.Error()
-	if s.Artifact != nil {
-		message += "\n" + s.Artifact.OriginRevision + " stays published"
+	r.metrics.attempted(source, reason)
+	process.Conditions{List: &s.Conditions, Generation: source.Generation}.Report(failed, reason,
+		message)
+	if isNew {
+		emit(r.Events, source, kind, reason, message)
 	}
-	conditions.Report(failed, failed.Reason, message)
-	if was == nil || was.Reason != failed.Reason || was.Message != message {
-		emit(r.Events, source, corev1.EventTypeWarning, failed.Reason, message)
+	if equality.Semantic.DeepEqual(before.Status, *s) {
+		return nil
 	}
+	err := c.Status().Patch(ctx, source, client.MergeFrom(before))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing status: %w", err)
+	}
+	return nil
 }
 
 // emit reports to users. The API takes 1 KiB.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -117,12 +116,7 @@ func (r *Reconciler) unclaimed(ctx context.Context, key client.ObjectKey, proble
 	if err := r.Live.Get(ctx, key, source); err != nil {
 		return err
 	}
-	before := source.DeepCopy()
-	r.report(source, before, process.Stalled(reasonShard, problem))
-	if equality.Semantic.DeepEqual(before.Status, source.Status) {
-		return nil
-	}
-	return r.Client.Status().Patch(ctx, source, client.MergeFrom(before))
+	return r.finish(ctx, r.Client, source, source.DeepCopy(), process.Stalled(reasonShard, problem))
 }
 
 // deny writes to the RenderedSources of a namespace why nothing is published. Errors are
@@ -137,11 +131,7 @@ func (r *Reconciler) deny(ctx context.Context, direct client.Client, namespace, 
 		if source.Spec.Suspend || !r.Shard.Has(source) || !source.DeletionTimestamp.IsZero() {
 			continue
 		}
-		before := source.DeepCopy()
 		err := fmt.Errorf("the controller %s: its operator applies the Role for this namespace", missing)
-		r.report(source, before, process.Retry(reasonAccessDenied, err))
-		if !equality.Semantic.DeepEqual(before.Status, source.Status) {
-			_ = direct.Status().Patch(ctx, source, client.MergeFrom(before))
-		}
+		_ = r.finish(ctx, direct, source, source.DeepCopy(), process.Retry(reasonAccessDenied, err))
 	}
 }
