@@ -86,8 +86,8 @@ func TestRightsAreAskedForTogether(t *testing.T) {
 	for i := range namespaces {
 		key := store.Key{Resource: "agentcards.kagenti.io", Namespace: fmt.Sprintf("team-%02d", i),
 			Name: "weather"}
-		if _, err := s.Replace(t.Context(),
-			store.Entry{Key: key, UID: key.Namespace, Type: store.Agent}); err != nil {
+		if _, err := s.Put(t.Context(),
+			store.Entry{Key: key, UID: key.Namespace, Type: store.Agent}, true); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -33,8 +33,7 @@ type Login struct {
 	// Failed shows a person that they are not signed in, and why, after err was logged.
 	Failed func(w http.ResponseWriter, r *http.Request, why string, err error)
 
-	mu       sync.Mutex
-	provider *oidc.Provider // nil until it answered
+	provider atomic.Pointer[oidc.Provider] // nil until it answered
 }
 
 // LoginPath begins a login; its parameter next is the path to go on to. The provider returns to
@@ -80,17 +79,13 @@ func LocalPath(next string) string {
 
 // oauth returns the provider, which is asked when it is needed, and what is asked of it.
 func (l *Login) oauth(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
-	l.mu.Lock()
-	provider := l.provider
-	l.mu.Unlock()
+	provider := l.provider.Load()
 	if provider == nil {
 		var err error
 		if provider, err = oidc.NewProvider(ctx, l.Config.Issuer); err != nil {
 			return nil, nil, fmt.Errorf("asking the OpenID provider: %w", err)
 		}
-		l.mu.Lock()
-		l.provider = provider
-		l.mu.Unlock()
+		l.provider.Store(provider)
 	}
 	return provider, &oauth2.Config{ClientID: l.Config.ClientID, ClientSecret: l.Config.secret,
 		Endpoint: provider.Endpoint(), RedirectURL: l.Config.URL + LoginCallback,
@@ -122,42 +117,35 @@ func (l *Login) Begin(w http.ResponseWriter, r *http.Request) {
 func (l *Login) End(w http.ResponseWriter, r *http.Request) {
 	p, ok := l.pending(r)
 	l.set(w, pendingCookie, "", -1)
-	q := r.URL.Query()
-	switch {
-	case !ok || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(p.State)) != 1:
-		l.Failed(w, r,
-			"This login was not begun in this browser, or it took too long. Sign in again.",
-			errors.New("login: the state does not match"))
-		return
-	case q.Get("iss") != "" && q.Get("iss") != l.Config.Issuer: // RFC 9207
-		l.Failed(w, r, "Another provider answered.",
-			errors.New("login: the answer is of another issuer"))
-		return
-	case q.Get("error") != "":
-		why := q.Get("error")
-		if !errorCode().MatchString(why) {
-			why = "with an error"
-		}
-		l.Failed(w, r, "The OpenID provider refused: "+why+".",
-			errors.New("login: the provider refused: "+why))
-		return
-	}
 	ctx, cancel := l.asking(r.Context())
 	defer cancel()
-	session, err := l.redeem(ctx, q.Get("code"), p)
+	var err error
+	q := r.URL.Query()
+	switch why := q.Get("error"); {
+	case !ok || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(p.State)) != 1:
+		err = refused("This login was not begun in this browser, or it took too long. " +
+			"Sign in again.")
+	case q.Get("iss") != "" && q.Get("iss") != l.Config.Issuer: // RFC 9207
+		err = refused("Another provider answered.")
+	case why != "" && !errorCode().MatchString(why):
+		err = refused("The OpenID provider refused: with an error.")
+	case why != "":
+		err = refused("The OpenID provider refused: " + why + ".")
+	default:
+		var session store.Session
+		if session, err = l.redeem(ctx, q.Get("code"), p); err == nil {
+			err = l.Grant(w, r, session)
+		}
+	}
 	var refusal refused
-	if errors.As(err, &refusal) {
+	switch {
+	case err == nil:
+		http.Redirect(w, r, LocalPath(p.Next), http.StatusSeeOther)
+	case errors.As(err, &refusal):
 		l.Failed(w, r, string(refusal), err)
-		return
-	}
-	if err == nil {
-		err = l.Grant(w, r, session)
-	}
-	if err != nil {
+	default:
 		l.Failed(w, r, "The OpenID provider's answer cannot be used. Sign in again.", err)
-		return
 	}
-	http.Redirect(w, r, LocalPath(p.Next), http.StatusSeeOther)
 }
 
 var errorCode = sync.OnceValue(func() *regexp.Regexp {

@@ -6,6 +6,8 @@
 // +versionName=v1alpha1
 package api
 
+//go:generate go tool controller-gen crd:crdVersions=v1 paths=. paths=../kinds output:crd:dir=../../templates/crds/catalog
+
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -42,21 +42,12 @@ const (
 	MaxDecoding = 32 << 20
 )
 
-type (
-	// Budget bounds what all agents and servers together may send us at once.
-	Budget = answers.Budget
-	// Share is what one reconcile takes of the budget.
-	Share = answers.Share
-)
-
 // NewBudget returns the budget of the catalog.
-func NewBudget() *Budget { return answers.NewBudget(maxAnswers, maxNamespace) }
-
-// DecodingCost returns what decoding a text takes.
-func DecodingCost(text []byte) int64 { return answers.Cost(text) }
+func NewBudget() *answers.Budget { return answers.NewBudget(maxAnswers, maxNamespace) }
 
 // meter counts what an answer takes.
-func meter(ctx context.Context, answer io.Reader, memory *Share, decoding *atomic.Int64) io.Reader {
+func meter(ctx context.Context, answer io.Reader, memory *answers.Share,
+	decoding *atomic.Int64) io.Reader {
 	return &answers.Metered{Reader: answer, Context: ctx, Memory: memory, Decoding: decoding,
 		Most: MaxDecoding}
 }
@@ -133,8 +124,8 @@ func sameHost(request *http.Request, via []*http.Request) error {
 
 // Get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
 // the caller settles it. Its error is a *Failure.
-func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64, memory *Share,
-	decoding *atomic.Int64) (data []byte, err error) {
+func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64,
+	memory *answers.Share, decoding *atomic.Int64) (data []byte, err error) {
 	defer func() {
 		if err != nil {
 			err = FailureOf(err)

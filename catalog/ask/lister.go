@@ -10,13 +10,14 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/tools"
+	"github.com/armature-dev/armature/render/answers"
 )
 
 // Lister asks tool servers for commands, with the limits of the catalog. It reads no
 // Secret: a server that needs one is an error.
 type Lister struct {
 	dial   Dial
-	memory *Budget
+	memory *answers.Budget
 }
 
 // NewLister returns a lister. dial opens connections.

@@ -58,13 +58,13 @@ type Discovery struct {
 	Fresh   time.Duration
 	Private bool
 
-	memory *Share
+	memory *answers.Share
 }
 
 // Discover asks an MCP server for its tools, resources and prompts. memory is held for what it
 // answers. Its error is a *Failure.
 func Discover(ctx context.Context, dial Dial, at Endpoint,
-	memory *Share) (found *Discovery, err error) {
+	memory *answers.Share) (found *Discovery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, at.Timeout)
 	defer cancel()
 	base, err := url.Parse(at.URL)
@@ -259,7 +259,7 @@ type guard struct {
 	headers http.Header
 	keep    bool // leave the session to the server
 	silence time.Duration
-	memory  *Share
+	memory  *answers.Share
 	// stateless is the version that server/discover is answered with here, without a
 	// request; "" asks the server.
 	stateless string

@@ -2,11 +2,13 @@ package console
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -16,15 +18,13 @@ const pageSize = 50
 // listData is a list of agents or tool servers.
 type listData struct {
 	Path, Title, Lead, Noun string
-	Filter                  filter
-	Namespaces, Kinds       []string
-	Rows                    []row
-	Total                   int
-	Next                    string // the address of the page after this one
+	// Filter is the state of the list, which is in its address.
+	Filter            url.Values
+	Namespaces, Kinds []string
+	Rows              []row
+	Total             int
+	Next              string // the address of the page after this one
 }
-
-// filter is the state of a list, which is in its address.
-type filter struct{ Q, Namespace, Kind, Health, Skill, Tag string }
 
 // row is an entry, with the items that a search found in it.
 type row struct {
@@ -33,7 +33,7 @@ type row struct {
 }
 
 // State returns the state of the entry.
-func (r row) State() State { return stateOf(r.Health) }
+func (r row) State() State { return stateOf(r.Health, Unknown) }
 
 // Drifted reports whether its tools differ from the lock.
 func (r row) Drifted() bool { return r.ToolLock == store.ToolsDrifted }
@@ -67,19 +67,17 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	get := func(name string) string {
-		return strings.TrimSpace(strings.Map(printable, v.URL.Query().Get(name)))
-	}
-	f := filter{get("q"), get("namespace"), get("kind"), get("health"), get("skill"), get("tag")}
-	data.Filter = f
-	q := store.Query{Scope: scope, Type: kind, Namespace: f.Namespace, Resource: f.Kind,
-		Health: store.Health(f.Health), Skill: f.Skill, Tag: f.Tag, Text: f.Q, Limit: pageSize}
+	data.Filter = v.filter()
+	get := data.Filter.Get
+	q := store.Query{Scope: scope, Type: kind, Namespace: get("namespace"), Resource: get("kind"),
+		Health: store.Health(get("health")), Skill: get("skill"), Tag: get("tag"), Text: get("q"),
+		Limit: pageSize}
 	var ok bool
-	if q.After, ok = store.ParseKey(get("after")); !ok {
-		return nil, &Problem{400, "This page of the list does not exist.",
-			"Begin with its first page."}
+	if q.After, ok = store.ParseKey(v.URL.Query().Get("after")); !ok {
+		return nil, access.Refuse(400, "This page of the list does not exist.",
+			"Begin with its first page.")
 	}
-	if f.Q != "" {
+	if q.Text != "" {
 		q.Limit = 2 * pageSize
 		hits, err := v.Console.Store.Search(v.Context(), q)
 		if err != nil {
@@ -106,6 +104,18 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 	}
 	return &Page{Title: data.Title, Section: data.Path,
 		Parts: []Part{{"filters", "list-filters", data}, {"list", "list", data}}}, nil
+}
+
+// filter returns what the address of a list asks for.
+func (v *Visit) filter() url.Values {
+	out := url.Values{}
+	for name, given := range v.URL.Query() {
+		text := strings.TrimSpace(strings.Map(printable, given[0]))
+		if text != "" && name != "after" && name != "page" {
+			out.Set(name, text)
+		}
+	}
+	return out
 }
 
 // printable drops what nobody sees from what a person typed or pasted.
@@ -135,7 +145,7 @@ func found(hits []store.Hit) (rows []row) {
 
 // choices returns the namespaces and resources in which the caller may see something of a type.
 func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []string, err error) {
-	places, err := v.Console.Store.Places(v.Context(), of)
+	places, err := store.Places(v.Context(), v.Console.Store, of)
 	for resource, in := range places {
 		for _, namespace := range in {
 			if scope.Allows(store.Key{Resource: resource, Namespace: namespace}) {
@@ -151,25 +161,12 @@ func choices(v *Visit, scope store.Scope, of store.Type) (namespaces, kinds []st
 // Chips returns the filters that are set and have no field of their own, each with the address
 // without it.
 func (d listData) Chips() (out [][2]string) {
-	for _, c := range [][2]string{{"skill", d.Filter.Skill}, {"tag", d.Filter.Tag}} {
-		if c[1] != "" {
-			out = append(out,
-				[2]string{c[0] + ": " + c[1], d.Path + "?" + d.Filter.without(c[0]).Encode()})
+	for _, name := range []string{"skill", "tag"} {
+		if value := d.Filter.Get(name); value != "" {
+			others := maps.Clone(d.Filter)
+			others.Del(name)
+			out = append(out, [2]string{name + ": " + value, d.Path + "?" + others.Encode()})
 		}
 	}
 	return out
-}
-
-// Filtered reports whether anything is filtered.
-func (d listData) Filtered() bool { return d.Filter != (filter{}) }
-
-func (f filter) without(name string) url.Values {
-	v := url.Values{}
-	for key, value := range map[string]string{"q": f.Q, "namespace": f.Namespace, "kind": f.Kind,
-		"health": f.Health, "skill": f.Skill, "tag": f.Tag} {
-		if value != "" && key != name {
-			v.Set(key, value)
-		}
-	}
-	return v
 }

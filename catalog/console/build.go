@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/live/chain"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -56,38 +59,14 @@ type runData struct {
 }
 
 // Link of a task's log.
-func (d runData) Link(task string) string { return taskLink(d.Build, task) }
-
-// TaskState is how a task is.
-func (d runData) TaskState(state string) State { return taskState(state) }
-
-func taskState(state string) State {
-	switch state {
-	case "Succeeded":
-		return Healthy
-	case "Failed":
-		return Failing
-	case "Running":
-		return Building
-	case "Cancelled", "Skipped":
-		return Cancelled
-	}
-	return Queued
+func (d runData) Link(task string) string {
+	return buildPath(d.Build.Namespace, d.Build.Name) + "?" +
+		url.Values{"task": {task}}.Encode() + "#log"
 }
-
-func taskLink(b *api.AgentBuild, task string) string {
-	return buildPath(b.Namespace, b.Name) + "?" + url.Values{"task": {task}}.Encode() + "#log"
-}
-
-// runRow is an earlier run.
-type runRow struct{ runs.Run }
-
-// State of the run.
-func (r runRow) State() State { return taskState(r.Outcome()) }
 
 // buildPage shows one build.
 func buildPage(v *Visit) (*Page, error) {
-	b, err := v.build(v.PathValue("namespace"), v.PathValue("name"))
+	b, err := v.build()
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +82,7 @@ func buildPage(v *Visit) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	var earlier []runRow
+	var earlier []runs.Run
 	if mayRuns {
 		if earlier, err = v.earlier(b); err != nil {
 			return nil, err
@@ -117,16 +96,16 @@ func buildPage(v *Visit) (*Page, error) {
 	}}, nil
 }
 
-// build that the caller may list; any other does not exist for them.
-func (v *Visit) build(namespace, name string) (*api.AgentBuild, error) {
-	c := v.Console.Cluster
+// build at the address, if the caller may list it; any other does not exist for them.
+func (v *Visit) build() (*api.AgentBuild, error) {
+	c, namespace := v.Console.Cluster, v.PathValue("namespace")
 	if c == nil || !c.Watches(c.Builds()) {
 		return nil, store.ErrNotFound
 	}
 	if ok, err := v.May(c.Builds(), namespace); err != nil || !ok {
 		return nil, cmp.Or(err, store.ErrNotFound)
 	}
-	return c.build(v.Context(), namespace, name)
+	return c.build(v.Context(), namespace, v.PathValue("name"))
 }
 
 func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
@@ -204,70 +183,137 @@ func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
 }
 
 // earlier runs of a build where its last one is, newest first.
-func (v *Visit) earlier(b *api.AgentBuild) (rows []runRow, err error) {
+func (v *Visit) earlier(b *api.AgentBuild) ([]runs.Run, error) {
 	found, err := v.Console.Cluster.builds.History(v.Context(), b)
 	// the console's own rights, or no Tekton
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	for _, r := range found {
-		rows = append(rows, runRow{r})
-	}
-	return rows, err
+	return found, err
+}
+
+// action changes a build. Its event has the reason.
+type action struct {
+	verb, reason string
+	do           func(context.Context, *api.AgentBuild) error
 }
 
 // act retries or cancels a build for a caller who may change it, and records who did.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, reason, verb string,
-	do func(context.Context, *live.Reader, *api.AgentBuild) error) {
-	who, err := c.Access.Actor(r)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
-		defer cancel()
-		v := &Visit{Request: r.WithContext(ctx), Console: c, User: who}
-		var b *api.AgentBuild
-		if b, err = v.build(r.PathValue("namespace"), r.PathValue("name")); err == nil {
-			err = v.change(b, reason, verb, do)
+func (c *Console) act(w http.ResponseWriter, r *http.Request, a action) {
+	path, who, err := visit(c, r, patience, func(v *Visit) (string, error) {
+		b, err := v.build()
+		if err == nil {
+			err = v.change(b, a)
 		}
-	}
+		return buildPath(v.PathValue("namespace"), v.PathValue("name")), err
+	})
 	if err != nil {
 		c.write(w, r, who, c.refuse(r, err))
 		return
 	}
-	http.Redirect(w, r, buildPath(r.PathValue("namespace"), r.PathValue("name")), http.StatusSeeOther)
+	http.Redirect(w, r, path, http.StatusSeeOther)
 }
 
 // change a build. The event is written first: without it, nothing is changed.
-func (v *Visit) change(b *api.AgentBuild, reason, verb string,
-	do func(context.Context, *live.Reader, *api.AgentBuild) error) error {
-	ok, err := v.Console.Access.May(v.Context(), v.User, "patch", v.Console.Cluster.Builds(),
-		b.Namespace, b.Name)
+func (v *Visit) change(b *api.AgentBuild, a action) error {
+	c := v.Console
+	ok, err := c.Access.May(v.Context(), v.User, "patch", c.Cluster.Builds(), b.Namespace, b.Name)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return &Problem{http.StatusForbidden, fmt.Sprintf("You may not %s this build.", verb),
-			"Ask for the right to patch agentbuilds in " + b.Namespace + "."}
+		return access.Refuse(http.StatusForbidden, "You may not "+a.verb+" this build.",
+			"Ask for the right to patch agentbuilds in "+b.Namespace+".")
 	}
-	builds := v.Console.Cluster.builds
-	err = builds.Record(v.Context(), b, program, reason, verb,
+	err = c.Cluster.builds.Record(v.Context(), b, program, a.reason, a.verb,
 		fmt.Sprintf("%s asked the console to %s this build", facts.Clip(300, v.User.GetName()),
-			verb), v.Console.Now())
+			a.verb), c.Now())
 	if err == nil {
-		v.Console.Log.Info("a person changes a build", "user", v.User.GetName(), "action", verb,
+		c.Log.Info("a person changes a build", "user", v.User.GetName(), "action", a.verb,
 			"namespace", b.Namespace, "name", b.Name)
-		err = do(v.Context(), builds, b)
+		err = a.do(v.Context(), b)
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return &Problem{http.StatusConflict, "The build changed in the meantime.",
-			"Review it before you " + verb + " it."}
+		return access.Refuse(http.StatusConflict, "The build changed in the meantime.",
+			"Review it before you "+a.verb+" it.")
 	case apierrors.IsForbidden(err):
-		v.Console.Log.Error(err, "changing a build")
-		return &Problem{http.StatusForbidden, "The console itself may not do this.",
-			"See the missing rights on its page of rights, or use armature build."}
+		c.Log.Error(err, "changing a build")
+		return access.Refuse(http.StatusForbidden, "The console itself may not do this.",
+			"See the missing rights on its page of rights, or use armature build.")
 	}
 	return err
 }
 
 // program is the console's name in events.
 const program = "armature-console"
+
+// buildsData is the list of builds.
+type buildsData struct {
+	Filter     url.Values // the state of the list, which is in its address
+	Namespaces []string
+	Phases     []api.Phase
+	Rows       []buildRow
+	Total      int
+	Next       string // the address of the page after this one
+}
+
+// buildRow is a build of the list.
+type buildRow struct{ live.Summary }
+
+// Path of its page.
+func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
+
+// State of the build.
+func (r buildRow) State() State { return stateOf(r.AgentBuild.Status.Phase, Queued) }
+
+func buildPath(namespace, name string) string { return facts.Path("builds", namespace, name) }
+
+// buildsPerPage of the list.
+const buildsPerPage = 50
+
+// buildsPage lists the builds that the caller may list, the latest first.
+func buildsPage(v *Visit) (*Page, error) {
+	data := buildsData{Filter: v.filter(), Phases: []api.Phase{api.PhaseBuilding, api.PhaseFailed,
+		api.PhasePending, api.PhaseSucceeded, api.PhaseCancelled}}
+	namespace, phase := data.Filter.Get("namespace"), data.Filter.Get("phase")
+	page, err := strconv.Atoi(cmp.Or(v.URL.Query().Get("page"), "1"))
+	if err != nil || page < 1 || page > 1e6 {
+		return nil, access.Refuse(http.StatusBadRequest, "There is no such page of the list.",
+			"Use page=1 in the address.")
+	}
+	if phase != "" && !slices.Contains(data.Phases, api.Phase(phase)) {
+		return nil, access.Refuse(http.StatusBadRequest, "There is no such phase.",
+			"Choose one of the list.")
+	}
+	all, err := v.builds()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range all {
+		if n := len(data.Namespaces); n == 0 || data.Namespaces[n-1] != b.Namespace {
+			data.Namespaces = append(data.Namespaces, b.Namespace)
+		}
+	}
+	words := strings.Fields(strings.ToLower(data.Filter.Get("q")))
+	found := slices.DeleteFunc(all, func(b *api.AgentBuild) bool {
+		s := live.Summary{AgentBuild: b}
+		return namespace != "" && b.Namespace != namespace ||
+			phase != "" && s.Phase() != phase || !s.Mentions(words)
+	})
+	slices.SortStableFunc(found, func(a, b *api.AgentBuild) int {
+		return live.Summary{AgentBuild: b}.At().Compare(live.Summary{AgentBuild: a}.At())
+	})
+	data.Total = len(found)
+	from := min((page-1)*buildsPerPage, len(found))
+	for _, b := range found[from:min(from+buildsPerPage, len(found))] {
+		data.Rows = append(data.Rows, buildRow{live.Summary{AgentBuild: b}})
+	}
+	if from+buildsPerPage < len(found) {
+		next := v.URL.Query() // the same question, further on
+		next.Set("page", strconv.Itoa(page+1))
+		data.Next = "/builds?" + next.Encode()
+	}
+	return &Page{Title: "Builds", Section: "/builds",
+		Parts: []Part{{"filters", "builds-filters", data}, {"list", "builds-list", data}}}, nil
+}

@@ -50,9 +50,7 @@ type Cluster struct {
 	changes   atomic.Int64
 	survey    survey
 
-	mu      sync.Mutex
-	watched map[string]bool // resources
-
+	watched    sync.Map // resources
 	namespaces []string // that are watched; empty means all
 }
 
@@ -77,7 +75,7 @@ const (
 
 // NewCluster watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{group: o.Group, log: o.Log, watched: map[string]bool{}, namespaces: o.Namespaces}
+	c := &Cluster{group: o.Group, log: o.Log, namespaces: o.Namespaces}
 	if c.group == "" {
 		c.group = api.DefaultGroup
 	}
@@ -141,24 +139,13 @@ func brief(in any) (any, error) {
 }
 
 // kinds returns what is watched, by resource.
-func (c *Cluster) kinds() map[string]struct {
-	object client.Object
-	list   client.ObjectList
-} {
-	agent, agents := &unstructured.Unstructured{}, &unstructured.UnstructuredList{}
+func (c *Cluster) kinds() map[string]client.Object {
+	agent, inventory := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
 	agent.SetGroupVersionKind(agentKind)
-	agents.SetGroupVersionKind(agentKind.GroupVersion().WithKind("AgentList"))
-	inventory, inventories := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{}
 	inventory.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	inventories.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	return map[string]struct {
-		object client.Object
-		list   client.ObjectList
-	}{
-		agentsResource:     {agent, agents},
-		c.Builds():         {&api.AgentBuild{}, &api.AgentBuildList{}},
-		updatesResource:    {&updates.ImageUpdate{}, &updates.ImageUpdateList{}},
-		configMapsResource: {inventory, inventories},
+	return map[string]client.Object{
+		agentsResource: agent, configMapsResource: inventory, c.Builds(): &api.AgentBuild{},
+		updatesResource: &updates.ImageUpdate{},
 	}
 }
 
@@ -180,18 +167,12 @@ const again = 30 * time.Second
 // for again and keeps no other from being watched.
 func (c *Cluster) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	for resource, kind := range c.kinds() {
+	for resource, object := range c.kinds() {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				var err error
-				for _, namespace := range c.places() {
-					if err == nil {
-						err = c.live.List(ctx, kind.list, client.Limit(1),
-							client.InNamespace(namespace))
-					}
-				}
+				err := c.tryList(ctx, object)
 				if err == nil {
-					err = c.watch(ctx, resource, kind.object)
+					err = c.watch(ctx, resource, object)
 				}
 				if err == nil || ctx.Err() != nil {
 					return
@@ -212,26 +193,35 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return err
 }
 
+// tryList lists one object of a kind in each namespace.
+func (c *Cluster) tryList(ctx context.Context, object client.Object) error {
+	kind, err := c.live.GroupVersionKindFor(object)
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	for _, namespace := range c.places() {
+		if err == nil {
+			err = c.live.List(ctx, list, client.Limit(1), client.InNamespace(namespace))
+		}
+	}
+	return err
+}
+
 // watch watches one kind from now on.
 func (c *Cluster) watch(ctx context.Context, resource string, object client.Object) error {
 	informer, err := c.cache.GetInformer(ctx, object)
 	if err != nil {
 		return err
 	}
-	change := func() { c.changes.Add(1) }
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { change() }, UpdateFunc: func(any, any) { change() },
-		DeleteFunc: func(any) { change() },
-	}); err != nil {
+	change := func(any) { c.changes.Add(1) }
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: change,
+		UpdateFunc: func(_, now any) { change(now) }, DeleteFunc: change}); err != nil {
 		return err
 	}
 	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 		return ctx.Err()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watched[resource] = true
-	change()
+	c.watched.Store(resource, true)
+	change(nil)
 	return nil
 }
 
@@ -249,9 +239,8 @@ func (c *Cluster) Watches(resource string) bool {
 	if c == nil {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.watched[resource]
+	_, watched := c.watched.Load(resource)
+	return watched
 }
 
 // list lists what is watched of a resource. The objects are shared: do not change them.

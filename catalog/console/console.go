@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
@@ -68,8 +66,10 @@ func routes() map[string]route {
 	}
 }
 
-// sections of the navigation.
-var sections = []struct{ Path, Name, Icon string }{
+// section of the navigation.
+type section struct{ Path, Name, Icon string }
+
+var sections = []section{
 	{"/", "Home", "home"},
 	{"/agents", "Agents", "agent"},
 	{"/tools", "Tool servers", "tool"},
@@ -90,7 +90,8 @@ func (c *Console) Handler() http.Handler {
 	for pattern, page := range routes() {
 		c.pages.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
 			c.serve(w, r, func(v *Visit) (*Page, error) {
-				if err := v.Allow(strings.Fields(page.params)...); err != nil {
+				err := access.CheckParameters(v.Request, strings.Fields(page.params)...)
+				if err != nil {
 					return nil, err
 				}
 				return page.build(v)
@@ -125,22 +126,17 @@ func (c *Console) Handler() http.Handler {
 	}
 	if c.Cluster != nil {
 		mux.HandleFunc("GET /builds/{namespace}/{name}/log/{task}/{step}", c.logFile)
-		mux.HandleFunc("POST /builds/{namespace}/{name}/cancel",
-			func(w http.ResponseWriter, r *http.Request) {
-				c.act(w, r, "CancelRequested", "cancel",
-					func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
-						return builds.Cancel(ctx, b)
-					})
-			})
-		mux.HandleFunc("POST /builds/{namespace}/{name}/retry",
-			func(w http.ResponseWriter, r *http.Request) {
-				c.act(w, r, "RetryRequested", "retry",
-					func(ctx context.Context, builds *live.Reader, b *api.AgentBuild) error {
-						return builds.Rerun(ctx, b, c.Now())
-					})
-			})
+		for _, a := range []action{
+			{"cancel", "CancelRequested", c.Cluster.builds.Cancel},
+			{"retry", "RetryRequested", func(ctx context.Context, b *api.AgentBuild) error {
+				return c.Cluster.builds.Rerun(ctx, b, c.Now())
+			}},
+		} {
+			mux.HandleFunc("POST /builds/{namespace}/{name}/"+a.verb,
+				func(w http.ResponseWriter, r *http.Request) { c.act(w, r, a) })
+		}
 	}
-	return http.NewCrossOriginProtection().Handler(harden(mux))
+	return http.NewCrossOriginProtection().Handler(access.Harden(policy, mux))
 }
 
 // policy lets a page load what this server has, and run nothing that the page itself holds.
@@ -148,28 +144,12 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; " +
 	"base-uri 'none'"
 
-// harden sets what keeps a browser from doing more than showing the page, and bounds what
-// a caller may send.
-func harden(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store")
-		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
-		next.ServeHTTP(w, r)
-	})
-}
-
 // patience is how long the store and Kubernetes may take for a page.
 const patience = 5 * time.Second
 
 // serve builds a page for a caller who is known, and prints it.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visit) (*Page, error)) {
-	page, who, err := c.visit(r, build)
+	page, who, err := visit(c, r, patience, build)
 	if err != nil {
 		page = c.refuse(r, err)
 	}
@@ -188,44 +168,35 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 	c.write(w, r, who, page)
 }
 
-// visit builds a page within the time that it may take.
-func (c *Console) visit(r *http.Request,
-	build func(*Visit) (*Page, error)) (*Page, user.Info, error) {
-	who, err := c.Access.Caller(r)
-	if err != nil {
-		return nil, nil, err
+// visit answers a caller who is known, within a time. No other site made the browser ask.
+func visit[T any](c *Console, r *http.Request, within time.Duration,
+	answer func(*Visit) (T, error)) (out T, who user.Info, err error) {
+	if who, err = c.Access.Actor(r); err != nil {
+		return out, nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
-	page, err := build(&Visit{Request: r.WithContext(ctx), Console: c, User: who})
-	return page, who, err
+	out, err = answer(&Visit{Request: r.WithContext(ctx), Console: c, User: who})
+	return out, who, err
 }
-
-// Problem is an error that the caller sees, with what they can do about it.
-type Problem struct {
-	Status          int
-	Message, Remedy string
-}
-
-func (p *Problem) Error() string { return p.Message }
 
 // refuse returns the page of an error: internal ones are logged, not shown.
 func (c *Console) refuse(r *http.Request, err error) *Page {
 	var unknown access.Unknown
-	var problem *Problem
+	var problem *access.Problem
 	switch {
 	case errors.As(err, &unknown):
 		return c.signIn(http.StatusUnauthorized, "", r.URL.RequestURI())
 	case errors.As(err, &problem):
 	case errors.Is(err, store.ErrNotFound):
-		problem = &Problem{http.StatusNotFound, "There is nothing here that you may see.",
-			"The address may be misspelt, the object deleted, or your rights may not include it."}
+		problem = access.Refuse(http.StatusNotFound, "There is nothing here that you may see.",
+			"The address may be misspelt, the object deleted, or your rights may not include it.")
 	default:
 		if r.Context().Err() == nil {
 			c.Log.Error(err, "printing a page", "path", r.URL.Path)
 		}
-		problem = &Problem{http.StatusServiceUnavailable, "The catalog cannot answer now.",
-			"Its store or the Kubernetes API does not answer. Reload the page in a few seconds."}
+		problem = access.Refuse(http.StatusServiceUnavailable, "The catalog cannot answer now.",
+			"Its store or the Kubernetes API does not answer. Reload the page in a few seconds.")
 	}
 	return &Page{Title: http.StatusText(problem.Status), Status: problem.Status,
 		Parts: []Part{{"problem", "problem", problem}}}
@@ -245,7 +216,7 @@ func (v *Visit) Scope(places map[string][]string) (store.Scope, error) {
 
 // Catalog returns what the caller may see of the catalog.
 func (v *Visit) Catalog() (store.Scope, error) {
-	places, err := v.Console.Store.Places(v.Context(), "")
+	places, err := store.Places(v.Context(), v.Console.Store, "")
 	if err != nil {
 		return nil, err
 	}
@@ -274,18 +245,6 @@ func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string
 	}
 	return slices.DeleteFunc(slices.Clone(all),
 		func(one T) bool { return !places[namespace(one)] }), nil
-}
-
-// Allow refuses parameters that a page does not know, so that a typing error never shows
-// more than was meant.
-func (v *Visit) Allow(names ...string) error {
-	for name := range v.URL.Query() {
-		if !slices.Contains(names, name) {
-			return &Problem{http.StatusBadRequest, fmt.Sprintf("The parameter %q is not supported.",
-				name), "Remove it from the address."}
-		}
-	}
-	return nil
 }
 
 // login checks a token and puts it into a cookie that scripts cannot read.

@@ -24,6 +24,7 @@ import (
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/health"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
@@ -33,7 +34,6 @@ type entryData struct {
 	row
 	Noun, List, ListName string
 	Edit                 string // where Git has it
-	Snippets             []facts.Snippet
 	way
 	Troubles []string
 	reach
@@ -56,30 +56,17 @@ type reach struct {
 	EgressKnown  bool
 }
 
+// At returns the address of a path of the agent, for a shell.
+func (d entryData) At(path string) string {
+	return text.Quote(strings.TrimSuffix(d.URL, "/") + path)
+}
+
 // Remedy returns what to do where it does not answer.
 func (d entryData) Remedy() string {
 	if d.Health == store.Unknown || d.Health == store.Healthy && !d.Drifted() {
 		return ""
 	}
 	return remedy(d.Entry)
-}
-
-// SignatureState returns that of the signature of its card.
-func (d entryData) SignatureState() State {
-	switch d.Signature {
-	case "Valid":
-		return Healthy
-	case "Invalid":
-		return Failing
-	case "UnknownKey":
-		return Degraded
-	}
-	return Unknown
-}
-
-// linkState returns the state of a link of the chain.
-func linkState(s chain.State) State {
-	return map[chain.State]State{chain.Done: Healthy, chain.Waiting: Queued, chain.Failed: Failing}[s]
 }
 
 // entryPage returns the page of an agent or tool server.
@@ -103,10 +90,7 @@ func entryPage(v *Visit) (*Page, error) {
 	if e.Type == store.Server {
 		d.List, d.ListName = "/tools", "Tool servers"
 		d.Tools = forms(e.Items)
-		d.Snippets = facts.ServerSnippets(e)
 		parts = []string{"about", "tools", "call", "users", "card"}
-	} else {
-		d.Snippets = facts.AgentSnippets(e)
 	}
 	if err := d.readCluster(v); err != nil {
 		return nil, err

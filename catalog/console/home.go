@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// finding is something that is wrong, with its cause and what to do about it.
+// finding is something that is wrong, with its cause and what to do about it, or a change.
 type finding struct {
 	State State
 	// Kind of the thing, such as agent; Namespace, Name and Path are its.
@@ -24,19 +24,11 @@ type finding struct {
 	At                          time.Time
 }
 
-// change is something that happened lately.
-type change struct {
-	State                       State
-	Kind, Namespace, Name, Path string
-	What                        string
-	At                          time.Time
-}
-
 // tile counts the things of a section.
 type tile struct {
-	Path, Name, Icon string
-	Count, Bad       int
-	Note             string // what is bad, or that nothing is
+	section
+	Count, Bad int
+	Note       string // what is bad, or that nothing is
 }
 
 type homeData struct {
@@ -63,68 +55,54 @@ func home(v *Visit) (*Page, error) {
 		return nil, err
 	}
 	var tiles []tile
-	var findings []finding
-	var changes []change
+	var findings, changes []finding
 	unknown := 0
-	for _, t := range []struct {
-		kind             store.Type
-		path, name, icon string
-	}{{store.Agent, "/agents", "Agents", "agent"},
-		{store.Server, "/tools", "Tool servers", "tool"}} {
-		health, err := v.Console.Store.Tally(v.Context(), store.Query{Scope: scope, Type: t.kind})
+	for i, kind := range []store.Type{store.Agent, store.Server} {
+		health, err := store.Tally(v.Context(), v.Console.Store,
+			store.Query{Scope: scope, Type: kind})
 		if err != nil {
 			return nil, err
 		}
-		tiles = append(tiles, tile{Path: t.path, Name: t.name, Icon: t.icon,
-			Bad: health[store.Failing] + health[store.Degraded],
-			Count: health[store.Healthy] + health[store.Degraded] + health[store.Failing] +
-				health[store.Unknown]})
+		t := tile{section: sections[1+i], Count: health[store.Healthy] + health[store.Degraded] +
+			health[store.Failing] + health[store.Unknown]}
 		unknown += health[store.Unknown]
-		for _, h := range []store.Health{store.Failing, store.Degraded} {
-			entries, err := v.Console.Store.List(v.Context(),
-				store.Query{Scope: scope, Type: t.kind, Health: h, Limit: shownFindings})
+		for _, q := range []store.Query{{Health: store.Failing}, {Health: store.Degraded},
+			{Health: store.Healthy, Drifted: true}} {
+			q.Scope, q.Type, q.Limit = scope, kind, shownFindings
+			entries, err := v.Console.Store.List(v.Context(), q)
 			if err != nil {
 				return nil, err
 			}
 			for _, e := range entries {
-				findings = append(findings, entryFinding(e))
+				findings = append(findings, wrongEntry(e))
 			}
+			wrong, err := store.Tally(v.Context(), v.Console.Store, q)
+			if err != nil {
+				return nil, err
+			}
+			t.Bad += wrong[q.Health]
 		}
+		tiles = append(tiles, t)
 	}
-	driftedTools := store.Query{Scope: scope, Type: store.Server, Health: store.Healthy,
-		Drifted: true, Limit: shownFindings}
-	drifted, err := v.Console.Store.List(v.Context(), driftedTools)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range drifted {
-		findings = append(findings, entryFinding(e))
-	}
-	tally, err := v.Console.Store.Tally(v.Context(), driftedTools)
-	if err != nil {
-		return nil, err
-	}
-	tiles[1].Bad += tally[store.Healthy]
 	entries, err := v.Console.Store.List(v.Context(),
 		store.Query{Scope: scope, Latest: true, Limit: shownChanges})
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		changes = append(changes, change{stateOf(e.Health), noun(e), e.Namespace,
-			cmp.Or(e.Title, e.Name), entryPath(e.Key), entryNews(e), e.Changed})
+		changes = append(changes, entryFinding(e, entryNews(e)))
 	}
 	builds, err := v.builds()
 	if err != nil {
 		return nil, err
 	}
 	if c := v.Console.Cluster; c != nil && c.Watches(c.Builds()) {
-		t := tile{Path: "/builds", Name: "Builds", Icon: "build", Count: len(builds)}
+		t := tile{section: sections[3], Count: len(builds)}
 		for _, b := range builds {
 			if f, ok := buildFinding(b); ok {
 				findings, t.Bad = append(findings, f), t.Bad+1
 			}
-			changes = append(changes, buildNews(b)...)
+			changes = append(changes, buildNews(b))
 		}
 		tiles = append(tiles, t)
 	}
@@ -133,13 +111,12 @@ func home(v *Visit) (*Page, error) {
 		return nil, err
 	}
 	if v.Console.Cluster.Watches(configMapsResource) {
-		t := tile{Path: "/packages", Name: "Packages", Icon: "package", Count: len(packages)}
+		t := tile{section: sections[4], Count: len(packages)}
 		for i := range packages {
 			if f, ok := packages[i].finding(); ok {
 				findings, t.Bad = append(findings, f), t.Bad+1
 			}
-			changes = append(changes, change{packages[i].State, "package", packages[i].Namespace,
-				packages[i].Name, packages[i].Path(), "applied", packages[i].Applied})
+			changes = append(changes, packages[i].about("applied"))
 		}
 		tiles = append(tiles, t)
 	}
@@ -157,8 +134,8 @@ func home(v *Visit) (*Page, error) {
 	slices.SortStableFunc(findings, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(severity(b.State), severity(a.State)), b.At.Compare(a.At))
 	})
-	changes = slices.DeleteFunc(changes, func(c change) bool { return c.At.IsZero() })
-	slices.SortStableFunc(changes, func(a, b change) int { return b.At.Compare(a.At) })
+	changes = slices.DeleteFunc(changes, func(c finding) bool { return c.At.IsZero() })
+	slices.SortStableFunc(changes, func(a, b finding) int { return b.At.Compare(a.At) })
 	findings = findings[:min(len(findings), shownFindings)]
 	return &Page{Title: "Home", Section: "/", Parts: []Part{
 		{"state", "home-state", summary(tiles, wrong, unknown)},
@@ -198,18 +175,6 @@ func severity(s State) int {
 		Failing}, s)
 }
 
-func stateOf(h store.Health) State {
-	switch h {
-	case store.Healthy:
-		return Healthy
-	case store.Degraded:
-		return Degraded
-	case store.Failing:
-		return Failing
-	}
-	return Unknown
-}
-
 func noun(e store.Entry) string {
 	if e.Type == store.Server {
 		return "tool server"
@@ -220,10 +185,15 @@ func noun(e store.Entry) string {
 // entryPath returns the page of an agent or tool server.
 func entryPath(k store.Key) string { return facts.Path("entries", k.Resource, k.Namespace, k.Name) }
 
-func entryFinding(e store.Entry) finding {
-	f := finding{State: stateOf(e.Health), Kind: noun(e), Namespace: e.Namespace,
-		Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed,
-		Why: cmp.Or(e.Message, "it did not answer")}
+// entryFinding says something of an entry.
+func entryFinding(e store.Entry, why string) finding {
+	return finding{State: stateOf(e.Health, Unknown), Kind: noun(e), Namespace: e.Namespace,
+		Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed, Why: why}
+}
+
+// wrongEntry says what is wrong with an entry.
+func wrongEntry(e store.Entry) finding {
+	f := entryFinding(e, cmp.Or(e.Message, "it did not answer"))
 	f.Fix = remedy(e)
 	if e.Health == store.Healthy {
 		f.State, f.Why = Drifted, toolsDrifted
@@ -304,18 +274,17 @@ func cause(message string) (why, fix string) {
 	return strings.Join(strings.Fields(why), " "), strings.Join(strings.Fields(fix), " ")
 }
 
-func buildNews(b *api.AgentBuild) []change {
-	c := change{Kind: "build", Namespace: b.Namespace, Name: b.Name,
-		Path: buildPath(b.Namespace, b.Name), State: buildState(b)}
+// buildNews says what a build does or did; without a time, that is nothing.
+func buildNews(b *api.AgentBuild) finding {
+	f := finding{Kind: "build", Namespace: b.Namespace, Name: b.Name,
+		Path: buildPath(b.Namespace, b.Name), State: stateOf(b.Status.Phase, Queued)}
 	switch {
 	case b.Status.Phase == api.PhaseBuilding && b.Status.StartTime != nil:
-		c.What, c.At = "is building", b.Status.StartTime.Time
+		f.Why, f.At = "is building", b.Status.StartTime.Time
 	case b.Status.CompletionTime != nil:
-		c.At = b.Status.CompletionTime.Time
-		c.What = map[State]string{Healthy: "built an image", Failing: "failed",
-			Cancelled: "was cancelled"}[c.State]
-	default:
-		return nil
+		f.At = b.Status.CompletionTime.Time
+		f.Why = map[State]string{Healthy: "built an image", Failing: "failed",
+			Cancelled: "was cancelled"}[f.State]
 	}
-	return []change{c}
+	return f
 }

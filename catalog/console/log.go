@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/console/facts"
 	"github.com/armature-dev/armature/catalog/store"
 )
@@ -40,9 +40,6 @@ type stepLog struct {
 	File   string // the address of the log as a file
 	Folded bool
 }
-
-// State of the step.
-func (s stepLog) State() State { return taskState(s.Step.State) }
 
 // log of a task: the one that is asked for, or else that which failed, or runs, or ran last.
 func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, error) {
@@ -79,8 +76,8 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		s := stepLog{Step: step,
 			Folded: step.State == "Succeeded" && !(asked != "" && len(d.Tasks[at].Steps) == 1)}
 		if step.State != "Pending" {
-			text, err := v.Console.Cluster.builds.Log(v.Context(),
-				v.Console.Cluster.builds.Place(b), d.Tasks[at].Pod, step)
+			builds := v.Console.Cluster.builds
+			text, err := builds.Log(v.Context(), builds.Place(b), d.Tasks[at].Pod, step)
 			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
@@ -93,13 +90,13 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 }
 
 // noRight is for a caller who may not read the logs of a build.
-func (v *Visit) noRight(b *api.AgentBuild) *Problem {
+func (v *Visit) noRight(b *api.AgentBuild) *access.Problem {
 	what, place := "pods/log", v.Console.Cluster.builds.Place(b)
 	if place == v.Console.Cluster.builds.BuildNamespace {
 		what, place = "agentbuilds/log", b.Namespace
 	}
-	return &Problem{http.StatusForbidden, "You may not read the logs in " + place + ".",
-		"Ask for the right to get " + what + " in " + place + "."}
+	return access.Refuse(http.StatusForbidden, "You may not read the logs in "+place+".",
+		"Ask for the right to get "+what+" in "+place+".")
 }
 
 // noLog says why there is no log; "" for nil.
@@ -118,9 +115,8 @@ func (c *Console) noLog(err error) string {
 
 // logFile is the log of a step as a file.
 func (c *Console) logFile(w http.ResponseWriter, r *http.Request) {
-	text, err := c.logText(r)
+	text, who, err := visit(c, r, 2*patience, (*Visit).logText)
 	if err != nil {
-		who, _ := c.Access.Caller(r)
 		c.write(w, r, who, c.refuse(r, err))
 		return
 	}
@@ -129,18 +125,11 @@ func (c *Console) logFile(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(text)) // the reader may have disconnected
 }
 
-func (c *Console) logText(r *http.Request) (string, error) {
-	who, err := c.Access.Caller(r)
-	if err != nil {
+func (v *Visit) logText() (string, error) {
+	if err := access.CheckParameters(v.Request); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 2*patience)
-	defer cancel()
-	v := &Visit{Request: r.WithContext(ctx), Console: c, User: who}
-	if err := v.Allow(); err != nil {
-		return "", err
-	}
-	b, err := v.build(r.PathValue("namespace"), r.PathValue("name"))
+	b, err := v.build()
 	if err != nil {
 		return "", err
 	}
@@ -157,13 +146,14 @@ func (c *Console) logText(r *http.Request) (string, error) {
 	}
 	for _, t := range run.Tasks {
 		for _, s := range t.Steps {
-			if t.Name != r.PathValue("task") || s.Name != r.PathValue("step") || t.Pod == "" {
+			if t.Name != v.PathValue("task") || s.Name != v.PathValue("step") || t.Pod == "" {
 				continue
 			}
-			text, err := c.Cluster.builds.WholeLog(ctx, c.Cluster.builds.Place(b), t.Pod, s)
-			if why := c.noLog(err); why != "" {
-				return "", &Problem{http.StatusNotFound, why,
-					"The page of the build has the part that its status keeps."}
+			builds := v.Console.Cluster.builds
+			text, err := builds.WholeLog(v.Context(), builds.Place(b), t.Pod, s)
+			if why := v.Console.noLog(err); why != "" {
+				return "", access.Refuse(http.StatusNotFound, why,
+					"The page of the build has the part that its status keeps.")
 			}
 			out := strings.Join(text.Lines, "\n") + "\n"
 			if text.Cut != "" {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -92,7 +91,7 @@ func (v *Visit) packages() ([]packageView, error) {
 	}
 	stocks := c.look(v.Context(), facts.VersionsOf(list.Items))
 	places := map[string][]string{}
-	for _, namespace := range namespacesOf(visible) {
+	for namespace := range facts.VersionsOf(visible) {
 		if s := stocks[namespace]; s != nil {
 			for at := range s.looked {
 				if r := s.resources[at.GroupKind]; !slices.Contains(places[r], at.Namespace) {
@@ -203,15 +202,6 @@ const (
 	maxRenderedText  = 512 << 10
 )
 
-// namespacesOf returns the namespaces of objects, each once.
-func namespacesOf(all []metav1.PartialObjectMetadata) []string {
-	seen := map[string]bool{}
-	for i := range all {
-		seen[all[i].Namespace] = true
-	}
-	return slices.Sorted(maps.Keys(seen))
-}
-
 // judge sums up the objects of a package.
 func (p *packageView) judge() {
 	p.State, p.Word = Healthy, "Healthy"
@@ -242,10 +232,15 @@ func (p *packageView) judge() {
 	}
 }
 
+// about says something of the package.
+func (p *packageView) about(why string) finding {
+	return finding{State: p.State, Kind: "package", Namespace: p.Namespace, Name: p.Name,
+		Path: p.Path(), Why: why, At: p.Applied}
+}
+
 // finding says what is wrong with the package.
 func (p *packageView) finding() (finding, bool) {
-	f := finding{State: p.State, Kind: "package", Namespace: p.Namespace, Name: p.Name,
-		Path: p.Path(), Why: p.Why, At: p.Applied}
+	f := p.about(p.Why)
 	switch p.State {
 	case Failing:
 		f.Fix = "open the package to see the object; `kubectl describe` says more about its pods."

@@ -2,18 +2,23 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"hash/fnv"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/render/page/design"
 )
 
 // Page is what a person sees at an address.
@@ -52,6 +57,18 @@ const (
 	Cancelled State = "cancelled"
 )
 
+// states of things, by the words of their own states.
+var states = map[string]State{
+	"Healthy": Healthy, "Degraded": Degraded, "Failing": Failing, // agents and tool servers
+	"Valid": Healthy, "Invalid": Failing, "UnknownKey": Degraded, // signatures
+	"Succeeded": Healthy, "Failed": Failing, "Cancelled": Cancelled, "Building": Building,
+	"Running": Building, "Skipped": Cancelled, // builds, their runs and tasks
+	"Done": Healthy, "Waiting": Queued, // links of a chain
+}
+
+// stateOf returns the state of a thing by its own, or another one where that says nothing.
+func stateOf[S ~string](own S, or State) State { return cmp.Or(states[string(own)], or) }
+
 // pill is a state in a word.
 type pill struct {
 	State State
@@ -64,7 +81,7 @@ var templateFiles embed.FS
 // parse parses the templates, for which it is now.
 func parse(now func() time.Time) *template.Template {
 	of := template.FuncMap{
-		"asset": assetPath, "linkState": linkState,
+		"asset": assetPath, "stateOf": stateOf[string],
 		"pill":    func(state State, words string) pill { return pill{state, words} },
 		"causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} },
 	}
@@ -138,4 +155,70 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, who user.Info, p
 		w.WriteHeader(p.Status)
 	}
 	_, _ = out.WriteTo(w) // the reader may have disconnected
+}
+
+//go:embed static
+var staticFiles embed.FS
+
+// assets are the files that pages load, by their name: each with the files that it is
+// made of. vendor/package.json pins where those of others come from.
+var assets = map[string][]string{
+	"console.css": {"vendor/sizes.min.css", "vendor/fonts.min.css", "console.css"},
+	"console.js":  {"vendor/htmx.min.js", "vendor/hx-sse.min.js", "console.js"},
+	"inter.woff2": {"vendor/inter.woff2"},
+	"icon.svg":    {"icon.svg"},
+}
+
+type asset struct {
+	hash string
+	data []byte
+}
+
+// loaded reads them when the first page is asked for. The style sheet names the font by
+// its address.
+var loaded = sync.OnceValue(func() map[string]asset {
+	out := map[string]asset{}
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(assets))) { // the font first
+		var data []byte
+		if name == "console.css" {
+			data = []byte(design.Tokens)
+		}
+		for i, file := range assets[name] {
+			text, err := staticFiles.ReadFile("static/" + file)
+			if err != nil {
+				panic(err) // it is not embedded
+			}
+			if i > 0 {
+				data = append(data, '\n')
+			}
+			data = append(data, text...)
+		}
+		if name == "console.css" {
+			data = bytes.ReplaceAll(data, []byte("url(inter.woff2)"),
+				[]byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))
+		}
+		sum := fnv.New64a()
+		_, _ = sum.Write(data) // it takes all
+		out[name] = asset{fmt.Sprintf("%016x", sum.Sum64()), data}
+	}
+	return out
+})
+
+// assetPath returns where a file is. The address changes with its content, so that a browser keeps
+// what it has.
+func assetPath(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
+
+// serveAsset serves a file at its path.
+func serveAsset(w http.ResponseWriter, r *http.Request) {
+	hash, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/static/"), "/")
+	file, ok := loaded()[name]
+	if !ok || hash != file.hash {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	if strings.HasSuffix(name, ".woff2") {
+		w.Header().Set("Content-Type", "font/woff2")
+	}
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(file.data))
 }

@@ -137,36 +137,28 @@ func (v *Visit) bindings() (out []binding, err error) {
 	agents, err := Visible(v, agentsResource, list.Items,
 		func(u unstructured.Unstructured) string { return u.GetNamespace() })
 	for _, u := range agents {
-		tools, _, _ := unstructured.NestedSlice(u.Object, "spec", "declarative", "tools")
-		for _, one := range tools {
-			text, err := json.Marshal(one)
-			if err != nil {
-				continue
-			}
-			type reference struct {
-				Kind, Name, Namespace string
-				ToolNames             []string
-			}
-			var t struct{ McpServer, Agent *reference }
-			if json.Unmarshal(text, &t) != nil {
-				continue
-			}
+		type reference struct {
+			Kind, Name, Namespace string
+			ToolNames             []string
+		}
+		var tools []struct{ McpServer, Agent *reference }
+		given, _, _ := unstructured.NestedSlice(u.Object, "spec", "declarative", "tools")
+		text, err := json.Marshal(given)
+		if err != nil || json.Unmarshal(text, &tools) != nil {
+			continue
+		}
+		for _, t := range tools {
 			to := t.McpServer
-			if to == nil {
+			if to == nil && t.Agent != nil {
 				to = t.Agent
+				to.Kind = "Agent"
 			}
-			if to == nil {
-				continue
+			if to != nil {
+				key := store.Key{Resource: agentsResource, Namespace: u.GetNamespace(),
+					Name: u.GetName()}
+				out = append(out, binding{key, cmp.Or(to.Kind, "MCPServer"),
+					cmp.Or(to.Namespace, u.GetNamespace()), to.Name, to.ToolNames})
 			}
-			kind := to.Kind
-			if t.McpServer == nil {
-				kind = "Agent"
-			}
-			out = append(out,
-				binding{store.Key{Resource: agentsResource, Namespace: u.GetNamespace(),
-					Name: u.GetName()},
-					cmp.Or(kind, "MCPServer"), cmp.Or(to.Namespace, u.GetNamespace()), to.Name,
-					to.ToolNames})
 		}
 	}
 	slices.SortFunc(out, func(a, b binding) int {

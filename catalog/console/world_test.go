@@ -274,7 +274,7 @@ func catalog() []store.Entry {
 
 func (w *world) put(e store.Entry) {
 	w.Helper()
-	_, err := w.store.Replace(w.Context(), e)
+	_, err := w.store.Put(w.Context(), e, true)
 	w.must(err)
 }
 

@@ -62,9 +62,7 @@ type Options struct {
 
 // Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
 // kagent's own. It is built once and shared: do not add to it.
-func Scheme() (*runtime.Scheme, error) { return buildScheme() }
-
-var buildScheme = sync.OnceValues(func() (*runtime.Scheme, error) {
+var Scheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	err := multi.Errors(clientgoscheme.AddToScheme(scheme), kinds.AddToScheme(scheme))
 	if err != nil {

@@ -382,9 +382,9 @@ func TestMCPServer(t *testing.T) {
 func TestAllKindsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.must(func() error {
-		_, err := w.store.Replace(t.Context(),
+		_, err := w.store.Put(t.Context(),
 			store.Entry{Key: store.Key{Resource: cards, Namespace: w.namespace, Name: "vanished"},
-				UID: "old", Type: store.Agent})
+				UID: "old", Type: store.Agent}, true)
 		return err
 	}())
 	u := &unstructured.Unstructured{Object: map[string]any{

@@ -22,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store/database"
 	"github.com/armature-dev/armature/e2e/catalog/peer"
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -127,7 +128,7 @@ func TestMemoryOfHostileAnswers(t *testing.T) {
 	limit := controlplane.MemoryLimit(t, "../../templates/install/catalog/base/deployment.yaml")
 	beyond := func(unit string) int { return (15 << 20) / len(unit) }
 	within := func(unit string) int {
-		return int((ask.MaxDecoding - 256<<10) / ask.DecodingCost([]byte(unit)))
+		return int((ask.MaxDecoding - 256<<10) / answers.Cost([]byte(unit)))
 	}
 	serve := func(w *world, name, text string) (names []string) {
 		for _, kind := range []string{"events", "json"} {

@@ -73,15 +73,22 @@ func (c *entryCollector) Describe(out chan<- *prometheus.Desc) {
 func (c *entryCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	counts, items, err := c.store.Counts(ctx)
+	groups, err := c.store.Groups(ctx)
+	var items int
+	if err == nil {
+		items, err = c.store.Items(ctx)
+	}
 	if err != nil { // the other metrics still count
 		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 0)
 		return
 	}
 	out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 1)
-	for _, n := range counts {
-		out <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n.Entries),
-			n.Resource, string(n.Health))
+	counts := map[[2]string]int{}
+	for _, g := range groups {
+		counts[[2]string{g.Resource, string(g.Health)}] += g.Entries
+	}
+	for of, n := range counts {
+		out <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n), of[:]...)
 	}
 	out <- prometheus.MustNewConstMetric(c.items, prometheus.GaugeValue, float64(items))
 }

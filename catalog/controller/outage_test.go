@@ -94,9 +94,9 @@ func TestOneKindCannotBeFollowed(t *testing.T) {
 						Body:   io.NopCloser(strings.NewReader("no")), Request: r}, nil
 				})
 			})
-			_, err := w.store.Replace(t.Context(),
+			_, err := w.store.Put(t.Context(),
 				store.Entry{Key: store.Key{Resource: servers, Namespace: w.namespace,
-					Name: "vanished"}, UID: "old", Type: store.Server})
+					Name: "vanished"}, UID: "old", Type: store.Server}, true)
 			w.must(err)
 			w.network.serve(t, "office.example:80",
 				peer.Streamable(peer.Server("Office", 0, peer.Many("office", 3)...)))

@@ -26,6 +26,7 @@ import (
 	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -37,7 +38,7 @@ type Reconciler struct {
 	// Events reports to users what went wrong; nil reports nothing.
 	Events events.EventRecorder
 
-	memory  *ask.Budget
+	memory  *answers.Budget
 	backoff workqueue.TypedRateLimiter[store.Key]
 	metrics *recorder
 }
@@ -145,7 +146,7 @@ func known(ctx context.Context, s store.Store, k kinds.Kind, key store.Key,
 		return stored, err
 	}
 	e := k.Entry(o, store.Entry{})
-	_, err = s.Replace(ctx, e)
+	_, err = s.Put(ctx, e, true)
 	return e, err
 }
 
@@ -157,10 +158,8 @@ func (r *Reconciler) keep(ctx context.Context, a *kinds.Answer, before store.Ent
 	e.Changed = r.Now()
 	if !a.Complete {
 		e.Counts = before.Counts
-		_, err := r.Store.Upsert(ctx, e)
-		return err
 	}
-	_, err := r.Store.Replace(ctx, e)
+	_, err := r.Store.Put(ctx, e, a.Complete)
 	return err
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
@@ -135,7 +136,8 @@ func describe(e *store.Entry, m *api.CardMetadata) {
 }
 
 // askAgent fetches the cards of all ready pods that an AgentCard selects.
-func askAgent(ctx context.Context, by *Asker, o client.Object, a *Answer, memory *ask.Share) error {
+func askAgent(ctx context.Context, by *Asker, o client.Object, a *Answer,
+	memory *answers.Share) error {
 	spec, _ := CardOf(o)
 	a.Next = period(spec)
 	pods, err := by.readyPods(ctx, o.GetNamespace(), spec)
@@ -195,7 +197,7 @@ type fetched struct {
 
 // fetchAll asks the pods, a few at once, within one time-out for each.
 func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod,
-	before store.Entry, memory *ask.Share) []fetched {
+	before store.Entry, memory *answers.Share) []fetched {
 	out := make([]fetched, len(pods))
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -221,7 +223,7 @@ func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []c
 }
 
 func (by *Asker) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1.Pod,
-	memory *ask.Share) fetched {
+	memory *answers.Share) fetched {
 	ctx, cancel := context.WithTimeout(ctx, by.CardTimeout)
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths

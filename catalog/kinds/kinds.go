@@ -6,6 +6,7 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +28,8 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/answers"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // All returns the kinds of the catalog. Their roles, and what the console lists, follow from
@@ -54,7 +58,8 @@ type Kind struct {
 	// ask notes in an answer what the agent or server of an object says. An *ask.Failure becomes
 	// the state of the entry, any other error is the API server's. It is nil for objects whose
 	// agents and servers kagent asks.
-	ask func(ctx context.Context, by *Asker, o client.Object, a *Answer, memory *ask.Share) error
+	ask func(ctx context.Context, by *Asker, o client.Object, a *Answer,
+		memory *answers.Share) error
 	// report puts an answer into the status of an object. It is nil where ask is.
 	report func(o client.Object, a *Answer, now time.Time)
 }
@@ -134,7 +139,7 @@ type Answer struct {
 // Ask asks the agent or server of an object. before is what the catalog knows, without items.
 // memory is held for the answer until it is stored.
 func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry,
-	memory *ask.Share) (*Answer, error) {
+	memory *answers.Share) (*Answer, error) {
 	if k.ask == nil {
 		return &Answer{Entry: k.Entry(o, store.Entry{}), Complete: true, Next: by.ServerPeriod}, nil
 	}
@@ -237,3 +242,46 @@ func untyped(gvk schema.GroupVersionKind) func() client.Object {
 		return u
 	}
 }
+
+// conditions writes the conditions of an object: kind says whether the last answer was good, Signed
+// whether its cards are signed, and ToolsLocked whether a server offers the tools of the lock.
+func (a *Answer) conditions(list *[]metav1.Condition, kind string, o client.Object, now time.Time) {
+	conditions := process.Conditions{List: list, Generation: o.GetGeneration(), Now: now}
+	switch a.Entry.Health {
+	case store.Healthy:
+		conditions.Set(kind, metav1.ConditionTrue, "Discovered", a.Found())
+	case store.Degraded:
+		conditions.Set(kind, metav1.ConditionTrue, "Degraded", a.Entry.Message)
+	case store.Unknown:
+		conditions.Set(kind, metav1.ConditionUnknown, "Pending", a.Entry.Message)
+	default:
+		conditions.Set(kind, metav1.ConditionFalse, "DiscoveryFailed", a.Entry.Message)
+	}
+
+	if worst, ok := worstVerdict(a.cards); ok && worst.Verdict == api.SignatureValid {
+		conditions.Set(api.ConditionSigned, metav1.ConditionTrue, worst.Verdict,
+			"signed by "+worst.SignedBy)
+	} else if ok {
+		conditions.Set(api.ConditionSigned, metav1.ConditionFalse, worst.Verdict, worst.Reason)
+	}
+
+	switch locked := o.GetAnnotations()[keys.ToolsDigest] != ""; {
+	case a.Entry.Type != store.Server:
+	case !locked:
+		meta.RemoveStatusCondition(list, api.ConditionToolsLocked)
+	case !a.Complete: // the verdict on the last good answer remains
+	case a.Lock.State == store.ToolsDrifted:
+		message := a.Lock.Message
+		if before := meta.FindStatusCondition(*list, api.ConditionToolsLocked); before != nil &&
+			strings.HasPrefix(before.Message, message) {
+			message = before.Message // which names the tools
+		}
+		conditions.Set(api.ConditionToolsLocked, metav1.ConditionFalse, string(a.Lock.State), message)
+	default:
+		conditions.Set(api.ConditionToolsLocked, metav1.ConditionTrue, string(a.Lock.State),
+			a.Lock.Message)
+	}
+}
+
+// Found describes what an entry offers, such as "2 skills".
+func (a *Answer) Found() string { return cmp.Or(store.Offers(a.Entry), "answered") }

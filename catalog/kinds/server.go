@@ -10,14 +10,16 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/render/answers"
 )
 
 // askServer returns what asks an MCP server. endpoint says where it is, and notes that in the
 // entry.
 func askServer(endpoint func(context.Context, *Asker, client.Object,
 	*store.Entry) (ask.Endpoint, error)) func(context.Context, *Asker, client.Object, *Answer,
-	*ask.Share) error {
-	return func(ctx context.Context, by *Asker, o client.Object, a *Answer, memory *ask.Share) error {
+	*answers.Share) error {
+	return func(ctx context.Context, by *Asker, o client.Object, a *Answer,
+		memory *answers.Share) error {
 		a.Next = by.ServerPeriod
 		at, err := endpoint(ctx, by, o, &a.Entry)
 		if err != nil {

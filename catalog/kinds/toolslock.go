@@ -13,6 +13,7 @@ import (
 	functionsapi "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/tools"
+	"github.com/armature-dev/armature/render/answers"
 )
 
 // Lock is how the tools of a server compare with the lock of its package.
@@ -27,7 +28,7 @@ const storeTimeout = 30 * time.Second
 // judgeLock compares tools with the digest that a render wrote onto the object. The tools that
 // the catalog had before say which of them changed.
 func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, items []store.Item,
-	memory *ask.Share) (Lock, error) {
+	memory *answers.Share) (Lock, error) {
 	want := o.GetAnnotations()[keys.ToolsDigest]
 	if want == "" {
 		return Lock{}, nil
@@ -60,7 +61,7 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 // lockOf returns what a lock has of tools, or why they cannot be locked. It reads one tool at a
 // time, whose memory counts meanwhile.
 func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item,
-	memory *ask.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
+	memory *answers.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
 	locked.ToolServer = server
 	digests := make(map[string]string)
 	for _, i := range items {
@@ -71,7 +72,7 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 			return locked, fmt.Sprintf("the server has two tools of the name %s",
 				clip(tools.Visible(i.Name), 128)), nil
 		}
-		cost := ask.DecodingCost(i.Document)
+		cost := answers.Cost(i.Document)
 		if err := memory.Add(ctx, cost); err != nil {
 			return locked, "", err
 		}

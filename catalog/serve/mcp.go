@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -126,7 +127,7 @@ func addTool[In, Out any](s *Server, server *mcp.Server, name, what string,
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 			out, err := answer(ctx, in)
 			if err != nil {
-				err = s.problem(ctx, "/mcp", err)
+				err = access.ProblemOf(ctx, s.Log, "/mcp", err)
 			}
 			return nil, out, err
 		})
@@ -142,8 +143,8 @@ func (s *Server) survive(next mcp.MethodHandler) mcp.MethodHandler {
 			if cause := recover(); cause != nil {
 				s.Log.Error(fmt.Errorf("panic: %v", cause), "answering a request", "path", "/mcp",
 					"method", method, "stack", string(debug.Stack()))
-				result, err =
-					nil, &problem{http.StatusInternalServerError, "the catalog cannot answer now"}
+				result, err = nil, access.Refuse(http.StatusInternalServerError,
+					"the catalog cannot answer now", "")
 			}
 		}()
 		return next(ctx, method, request)

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/armature-dev/armature/catalog/access"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -93,8 +93,8 @@ func (s *Server) registry(mux *http.ServeMux) {
 }
 
 func (g registry) list(r *http.Request) (any, error) {
-	if err := allow(r, "cursor", "limit", "search", "updated_since", "version",
-		"include_deleted"); err != nil {
+	if err := access.CheckParameters(r, "cursor", "limit", "search", "updated_since",
+		"version", "include_deleted"); err != nil {
 		return nil, err
 	}
 	v := r.URL.Query()
@@ -102,14 +102,13 @@ func (g registry) list(r *http.Request) (any, error) {
 	var err error
 	if text := v.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxServers {
-			return nil, &problem{http.StatusBadRequest,
-				fmt.Sprintf("limit: use 1 to %d", maxServers)}
+			return nil, access.Bad("limit: use 1 to %d", maxServers)
 		}
 	}
 	if text := v.Get("updated_since"); text != "" {
 		if since, err = time.Parse(time.RFC3339, text); err != nil {
-			return nil, &problem{http.StatusBadRequest,
-				"updated_since: use a time as in RFC 3339, such as 2026-08-07T13:15:04Z"}
+			return nil, access.Bad("updated_since: use a time as in RFC 3339, such as " +
+				"2026-08-07T13:15:04Z")
 		}
 	}
 	if err := checkDeleted(v.Get("include_deleted")); err != nil {
@@ -165,11 +164,11 @@ func (g registry) version(r *http.Request) (any, error) {
 	return found, nil
 }
 
-var errServerNotFound = &problem{http.StatusNotFound, "Server not found"}
+var errServerNotFound = access.Refuse(http.StatusNotFound, "Server not found", "")
 
 // find returns the server of a name that the caller may see.
 func (g registry) find(r *http.Request) (none registryAnswer, _ error) {
-	if err := allow(r, "include_deleted"); err != nil {
+	if err := access.CheckParameters(r, "include_deleted"); err != nil {
 		return none, err
 	}
 	if err := checkDeleted(r.URL.Query().Get("include_deleted")); err != nil {
@@ -195,7 +194,7 @@ func (g registry) find(r *http.Request) (none registryAnswer, _ error) {
 // checkDeleted checks include_deleted. A server that is deleted is not in the catalog.
 func checkDeleted(text string) error {
 	if _, err := strconv.ParseBool(cmp.Or(text, "false")); err != nil {
-		return &problem{http.StatusBadRequest, "include_deleted: use true or false"}
+		return access.Bad("include_deleted: use true or false")
 	}
 	return nil
 }
@@ -205,7 +204,7 @@ func registryCursor(text string) (store.Key, error) {
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
 	key, ok := store.ParseKey(string(decoded))
 	if err != nil || !ok {
-		return key, &problem{http.StatusBadRequest, "cursor: use nextCursor of the previous page"}
+		return key, access.Bad("cursor: use nextCursor of the previous page")
 	}
 	return key, nil
 }

@@ -121,7 +121,7 @@ func (w *world) putServer(e store.Entry) {
 	e.Resource, e.Namespace, e.Type, e.Kind, e.APIVersion =
 		servers, w.prefix+e.Namespace, store.Server, "RemoteMCPServer", "kagent.dev/v1alpha2"
 	e.UID = e.Namespace + e.Name
-	_, err := w.store.Replace(w.Context(), e)
+	_, err := w.store.Put(w.Context(), e, true)
 	w.must(err)
 }
 

@@ -60,34 +60,19 @@ func (s *Server) Handler() http.Handler {
 	s.watches = access.NewPlaces(maxWatches, maxAccountWatches)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		s.write(w, http.StatusOK, json.RawMessage(openAPI))
+		access.Write(w, s.Log, http.StatusOK, json.RawMessage(openAPI))
 	})
 	mux.Handle("GET /api/v1/entries", s.api(s.list))
 	mux.Handle("GET /api/v1/entries/{resource}/{namespace}/{name}", s.api(s.get))
 	mux.Handle("GET /api/v1/search", s.api(s.search))
-	mux.Handle("GET /api/v1/watch", s.guarded(s.watch, s.refuseAPI))
-	mux.Handle("/mcp", s.guarded(s.mcp().ServeHTTP, s.refuseAPI))
+	mux.Handle("GET /api/v1/watch", s.guarded(s.watch))
+	mux.Handle("/mcp", s.guarded(s.mcp().ServeHTTP))
 	s.registry(mux)
 	if s.Pages != nil {
 		mux.Handle("/", s.Pages)
 	}
-	return harden(mux)
-}
-
-// harden sets what keeps a browser from doing more than showing the page, and
-// bounds what a caller may send.
-func harden(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		// the pages have their own
-		h.Set("Content-Security-Policy",
-			"default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store")
-		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
-		next.ServeHTTP(w, r)
-	})
+	// the pages have their own policy
+	return access.Harden("default-src 'none'; base-uri 'none'; frame-ancestors 'none'", mux)
 }
 
 // maxConnections of a catalog: each open page and each watch has one.
@@ -155,14 +140,6 @@ func (o Options) certificate() (tls.Certificate, error) {
 	return tls.X509KeyPair(certPEM, keyPEM)
 }
 
-// problem is an error that the caller sees.
-type problem struct {
-	status  int
-	message string
-}
-
-func (p *problem) Error() string { return p.message }
-
 // scope returns the scope of a request's caller.
 func (s *Server) scope(r *http.Request) (store.Scope, error) {
 	who, err := s.Access.Caller(r)
@@ -171,7 +148,7 @@ func (s *Server) scope(r *http.Request) (store.Scope, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	places, err := s.Store.Places(ctx, "")
+	places, err := store.Places(ctx, s.Store, "")
 	if err != nil {
 		return nil, err
 	}
@@ -179,10 +156,6 @@ func (s *Server) scope(r *http.Request) (store.Scope, error) {
 }
 
 type scopeKey struct{}
-
-func withScope(ctx context.Context, scope store.Scope) context.Context {
-	return context.WithValue(ctx, scopeKey{}, scope)
-}
 
 // scopeOf returns the scope of a request; without one nothing is seen.
 func scopeOf(ctx context.Context) store.Scope {
@@ -192,15 +165,14 @@ func scopeOf(ctx context.Context) store.Scope {
 
 // guarded lets a caller in whose rights are known, and puts these into the
 // request's context.
-func (s *Server) guarded(next http.HandlerFunc,
-	refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
+func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scope, err := s.scope(r)
 		if err != nil {
-			refuse(w, r, err)
+			access.WriteError(w, r, s.Log, err)
 			return
 		}
-		next(w, r.WithContext(withScope(r.Context(), scope)))
+		next(w, r.WithContext(context.WithValue(r.Context(), scopeKey{}, scope)))
 	})
 }
 
@@ -209,60 +181,11 @@ func (s *Server) api(answer func(r *http.Request) (body any, err error)) http.Ha
 	return s.guarded(func(w http.ResponseWriter, r *http.Request) {
 		body, err := answer(r)
 		if err != nil {
-			s.refuseAPI(w, r, err)
+			access.WriteError(w, r, s.Log, err)
 			return
 		}
-		s.write(w, http.StatusOK, body)
-	}, s.refuseAPI)
-}
-
-// refuseAPI writes an error as JSON. Internal errors are logged, not written.
-func (s *Server) refuseAPI(w http.ResponseWriter, r *http.Request, err error) {
-	p := s.problem(r.Context(), r.URL.Path, err)
-	if p.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	retryLater(w, p)
-	s.write(w, p.status, map[string]string{"error": p.message})
-}
-
-// retryLater says when to ask again, where the store or Kubernetes does not answer, or an account
-// has too many watches.
-func retryLater(w http.ResponseWriter, p *problem) {
-	if p.status == http.StatusServiceUnavailable || p.status == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "5")
-	}
-}
-
-// problem returns the part of an error that the caller may see; where is the requested path.
-func (s *Server) problem(ctx context.Context, where string, err error) *problem {
-	var p *problem
-	var unknown access.Unknown
-	switch {
-	case errors.As(err, &p):
-	case errors.As(err, &unknown):
-		p = &problem{http.StatusUnauthorized, string(unknown)}
-	case errors.Is(err, store.ErrNotFound):
-		p = &problem{http.StatusNotFound, store.ErrNotFound.Error()}
-	default:
-		if ctx.Err() == nil {
-			s.Log.Error(err, "answering a request", "path", where)
-		}
-		p = &problem{http.StatusServiceUnavailable, "the catalog cannot answer now"}
-	}
-	return p
-}
-
-func (s *Server) write(w http.ResponseWriter, status int, body any) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		s.Log.Error(err, "printing an answer")
-		status, data =
-			http.StatusInternalServerError, []byte(`{"error":"the catalog cannot answer now"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // the caller may have disconnected
+		access.Write(w, s.Log, http.StatusOK, body)
+	})
 }
 
 func (s *Server) list(r *http.Request) (any, error) {
@@ -293,15 +216,11 @@ func within[In, Out any](ctx context.Context, ask func(context.Context, In) (Out
 }
 
 func (s *Server) get(r *http.Request) (any, error) {
-	if err := allow(r); err != nil {
+	if err := access.CheckParameters(r); err != nil {
 		return nil, err
 	}
-	return visibleEntry(r.Context(), s.Store, pathKey(r))
-}
-
-func pathKey(r *http.Request) store.Key {
-	return store.Key{Resource: r.PathValue("resource"), Namespace: r.PathValue("namespace"),
-		Name: r.PathValue("name")}
+	return visibleEntry(r.Context(), s.Store, store.Key{Resource: r.PathValue("resource"),
+		Namespace: r.PathValue("namespace"), Name: r.PathValue("name")})
 }
 
 // visibleEntry returns an entry that the caller may see. Any other does not exist for them.
@@ -318,7 +237,7 @@ func (s *Server) search(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if q.Text == "" {
-		return nil, &problem{http.StatusBadRequest, "q is missing: set it to what to search for"}
+		return nil, access.Bad("q is missing: set it to what to search for")
 	}
 	hits, err := within(r.Context(), s.Store.Search, q)
 	if hits == nil {
@@ -331,8 +250,8 @@ func (s *Server) search(r *http.Request) (any, error) {
 // error never shows more than was meant.
 func query(r *http.Request, more ...string) (store.Query, error) {
 	q := store.Query{Scope: scopeOf(r.Context()), Limit: 100}
-	if err := allow(r, append(more, "type", "resource", "namespace", "health", "limit",
-		"after")...); err != nil {
+	if err := access.CheckParameters(r, append(more, "type", "resource", "namespace", "health",
+		"limit", "after")...); err != nil {
 		return q, err
 	}
 	v := r.URL.Query()
@@ -345,7 +264,7 @@ func query(r *http.Request, more ...string) (store.Query, error) {
 	if text := v.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > 1000 {
-			return q, &problem{http.StatusBadRequest, "limit: use 1 to 1000"}
+			return q, access.Bad("limit: use 1 to 1000")
 		}
 		q.Limit = n
 	}
@@ -367,18 +286,8 @@ func check(q store.Query) error {
 			store.Tool, store.Resource, store.Prompt}},
 	} {
 		if last := len(c.known) - 1; c.value != "" && !slices.Contains(c.known, c.value) {
-			return &problem{http.StatusBadRequest,
-				c.name + ": use " + strings.Join(c.known[:last], ", ") + " or " + c.known[last]}
-		}
-	}
-	return nil
-}
-
-func allow(r *http.Request, names ...string) error {
-	for name := range r.URL.Query() {
-		if !slices.Contains(names, name) {
-			return &problem{http.StatusBadRequest,
-				fmt.Sprintf("parameter %q is not supported", name)}
+			return access.Bad("%s: use %s or %s", c.name, strings.Join(c.known[:last], ", "),
+				c.known[last])
 		}
 	}
 	return nil
@@ -396,8 +305,7 @@ func nextPage(entries []store.Entry, q store.Query) string {
 func parseCursor(text string) (store.Key, error) {
 	key, ok := store.ParseKey(text)
 	if !ok {
-		return key, &problem{http.StatusBadRequest,
-			"after: use the next value of the previous page"}
+		return key, access.Bad("after: use the next value of the previous page")
 	}
 	return key, nil
 }

@@ -103,7 +103,7 @@ var now = time.Date(2026, 1, 13, 17, 10, 0, 0, time.UTC)
 
 func (w *world) put(ns, name, resource string, kind store.Type, items ...store.Item) {
 	w.Helper()
-	_, err := w.store.Replace(w.Context(), store.Entry{
+	_, err := w.store.Put(w.Context(), store.Entry{
 		Key: store.Key{Resource: resource, Namespace: w.prefix + ns, Name: name},
 		UID: resource + w.prefix + ns + name, Kind: "Kind", APIVersion: "v1", Type: kind,
 		Title: "Title of " + name, Description: "The " + name + " of " + ns, Health: store.Healthy,
@@ -113,7 +113,7 @@ func (w *world) put(ns, name, resource string, kind store.Type, items ...store.I
 			Repository: "github.com/org/weather.git"}},
 		Instances: []store.Instance{{Pod: "weather-1", URL: "http://10.0.0.1:8081",
 			Status: "Success"}},
-	})
+	}, true)
 	w.must(err)
 }
 

@@ -25,12 +25,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		cancel()
 	}
 	if err != nil {
-		s.refuseAPI(w, r, err)
+		access.WriteError(w, r, s.Log, err)
 		return
 	}
 	leave, err := s.enter(r)
 	if err != nil {
-		s.refuseAPI(w, r, err)
+		access.WriteError(w, r, s.Log, err)
 		return
 	}
 	defer leave()
@@ -57,9 +57,9 @@ func (s *Server) enter(r *http.Request) (leave func(), err error) {
 	if leave := s.watches.Enter(who.GetName()); leave != nil {
 		return leave, nil
 	}
-	return nil, &problem{http.StatusTooManyRequests,
+	return nil, access.Refuse(http.StatusTooManyRequests,
 		fmt.Sprintf("too many watches are open: an account may have %d, and all together %d",
-			maxAccountWatches, maxWatches)}
+			maxAccountWatches, maxWatches), "")
 }
 
 func watchQuery(r *http.Request) (q store.Query, after store.Position, err error) {
@@ -74,7 +74,7 @@ func watchQuery(r *http.Request) (q store.Query, after store.Position, err error
 		return q, after, nil
 	}
 	if after, err = store.ParsePosition(text); err != nil {
-		return q, after, &problem{http.StatusBadRequest, "revision: use the id of an event"}
+		return q, after, access.Bad("revision: use the id of an event")
 	}
 	return q, after, nil
 }

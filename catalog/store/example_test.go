@@ -11,14 +11,14 @@ import (
 func Example() {
 	ctx := context.Background()
 	s := store.NewMemory()
-	_, err := s.Replace(ctx, store.Entry{
+	_, err := s.Put(ctx, store.Entry{
 		Key:  store.Key{Resource: "agentcards.kagenti.io", Namespace: "team1", Name: "weather"},
 		UID:  "the UID of the AgentCard",
 		Type: store.Agent,
 		Items: []store.Item{
 			{Kind: store.Skill, Name: "get_forecast", Description: "The weather of the next days"},
 		},
-	})
+	}, true)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -67,17 +67,8 @@ func folded(text string) []string {
 	})
 }
 
-// Upsert implements Store.
-func (m *Memory) Upsert(_ context.Context, e Entry) (changed bool, err error) {
-	return m.put(e, false)
-}
-
-// Replace implements Store.
-func (m *Memory) Replace(_ context.Context, e Entry) (changed bool, err error) {
-	return m.put(e, true)
-}
-
-func (m *Memory) put(e Entry, items bool) (changed bool, err error) {
+// Put implements Store.
+func (m *Memory) Put(_ context.Context, e Entry, items bool) (changed bool, err error) {
 	row, err := NewRow(e, items)
 	if err != nil {
 		return false, err
@@ -318,55 +309,34 @@ func (m *Memory) Search(_ context.Context, q Query) (hits []Hit, err error) {
 	return hits, nil
 }
 
-// Places implements Store.
-func (m *Memory) Places(_ context.Context, of Type) (map[string][]string, error) {
+// Groups implements Store.
+func (m *Memory) Groups(context.Context) (groups []Group, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	out := map[string][]string{}
-	for key, r := range m.byKey {
-		if of == "" || of == r.Entry.Type {
-			out[key.Resource] = append(out[key.Resource], key.Namespace)
-		}
+	by := map[Group]int{}
+	for _, r := range m.byKey {
+		by[Group{Resource: r.Entry.Resource, Namespace: r.Entry.Namespace, Type: r.Entry.Type,
+			Health: r.Entry.Health, ToolLock: r.Entry.ToolLock}]++
 	}
-	for resource, in := range out {
-		slices.Sort(in)
-		out[resource] = slices.Compact(in)
+	for g, n := range by {
+		g.Entries = n
+		groups = append(groups, g)
 	}
-	return out, nil
+	slices.SortFunc(groups, func(a, b Group) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource),
+			strings.Compare(a.Namespace, b.Namespace))
+	})
+	return groups, nil
 }
 
-// Tally implements Store.
-func (m *Memory) Tally(_ context.Context, q Query) (map[Health]int, error) {
+// Items implements Store.
+func (m *Memory) Items(context.Context) (items int, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	q.Skill, q.Tag = "", ""
-	out := map[Health]int{}
 	for _, r := range m.byKey {
-		if q.has(r) {
-			out[r.Entry.Health]++
-		}
-	}
-	return out, nil
-}
-
-// Counts implements Store.
-func (m *Memory) Counts(context.Context) (counts []Count, items int, err error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	by := map[Count]int{}
-	for _, r := range m.byKey {
-		by[Count{Resource: r.Entry.Resource, Health: r.Entry.Health}]++
 		items += len(r.items) - 1
 	}
-	for c, n := range by {
-		c.Entries = n
-		counts = append(counts, c)
-	}
-	slices.SortFunc(counts, func(a, b Count) int {
-		return cmp.Or(strings.Compare(a.Resource, b.Resource),
-			strings.Compare(string(a.Health), string(b.Health)))
-	})
-	return counts, items, nil
+	return items, nil
 }
 
 // Changes implements Store.
@@ -452,9 +422,6 @@ func (m *Memory) EndSession(_ context.Context, secret string) error {
 	delete(m.sessions, secret)
 	return nil
 }
-
-// Ping implements Store.
-func (m *Memory) Ping(context.Context) error { return nil }
 
 // Close implements Store.
 func (m *Memory) Close() error { return nil }

@@ -1,6 +1,11 @@
 package store
 
-import "slices"
+import (
+	"context"
+	"slices"
+	"strings"
+	"unicode"
+)
 
 // Scope is what a caller may see: by resource the namespaces, or All. Its zero
 // value sees nothing.
@@ -73,9 +78,68 @@ type EntryList struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Count is how many entries of a resource have a health.
-type Count struct {
-	Resource string
-	Health   Health
-	Entries  int
+// Hit is one thing that a search found: an entry, or an item of it.
+type Hit struct {
+	Entry Entry   `json:"entry"`
+	Item  *Item   `json:"item,omitempty"`
+	Score float64 `json:"score"`
+}
+
+// HitList is what a search found, best first, as the catalog's HTTP API answers.
+type HitList struct {
+	Items []Hit `json:"items"`
+}
+
+// Words returns the words of a text, as all stores split them. Marks that mean something to a
+// database are not among them.
+func Words(text string) []string {
+	words := strings.FieldsFunc(strings.ToLower(text),
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return words[:min(len(words), 16)]
+}
+
+// Group is how many entries of a resource, a namespace and a type are in a state.
+type Group struct {
+	Resource, Namespace string
+	Type                Type
+	Health              Health
+	ToolLock            ToolLock
+	Entries             int
+}
+
+// Places returns the namespaces with entries of a type, by resource; "" is any type.
+func Places(ctx context.Context, s Store, of Type) (map[string][]string, error) {
+	groups, err := s.Groups(ctx)
+	out := map[string][]string{}
+	for _, g := range groups {
+		if of != "" && of != g.Type {
+			continue
+		}
+		if in := out[g.Resource]; len(in) == 0 || in[len(in)-1] != g.Namespace {
+			out[g.Resource] = append(in, g.Namespace)
+		}
+	}
+	return out, err
+}
+
+// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
+func Tally(ctx context.Context, s Store, q Query) (map[Health]int, error) {
+	groups, err := s.Groups(ctx)
+	named := map[[2]string]bool{} // namespaces by resource
+	for resource, n := range q.Scope {
+		for _, name := range n.Names {
+			named[[2]string{resource, name}] = true
+		}
+	}
+	out := map[Health]int{}
+	for _, g := range groups {
+		allowed := q.Scope["*"].All || q.Scope[g.Resource].All ||
+			named[[2]string{g.Resource, g.Namespace}] || named[[2]string{"*", g.Namespace}]
+		if allowed && q.Names(Key{Resource: g.Resource, Namespace: g.Namespace}, g.Type) &&
+			(q.Health == "" || q.Health == g.Health) &&
+			(!q.Drifted || g.ToolLock == ToolsDrifted) {
+			out[g.Health] += g.Entries
+		}
+	}
+	return out, err
 }

@@ -6,17 +6,18 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // Store is safe for concurrent use. An older generation of an entry than the stored one is
 // ignored.
 type Store interface {
-	// Upsert writes an entry and leaves its items as they are. It reports whether anything
-	// changed.
-	Upsert(ctx context.Context, e Entry) (changed bool, err error)
-	// Replace writes an entry and all its items at once.
-	Replace(ctx context.Context, e Entry) (changed bool, err error)
+	// Put writes an entry, and all its items or none: those that were there then stay. It reports
+	// whether anything changed.
+	Put(ctx context.Context, e Entry, items bool) (changed bool, err error)
 	// Delete the entry of an object that was deleted.
 	Delete(ctx context.Context, key Key) error
 	// Sweep deletes the entries of a resource whose UID is not among those that current
@@ -37,12 +38,10 @@ type Store interface {
 	// Search searches for words in names, titles, descriptions, tags and skills, best match
 	// first: what is named so, then what has the words in its names, its tags, its description.
 	Search(ctx context.Context, q Query) ([]Hit, error)
-	// Places are the namespaces with entries of a type, by resource; "" is any type.
-	Places(ctx context.Context, of Type) (map[string][]string, error)
-	// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
-	Tally(ctx context.Context, q Query) (map[Health]int, error)
-	// Counts returns the counts of entries, and how many items they have together.
-	Counts(ctx context.Context) (counts []Count, items int, err error)
+	// Groups counts all entries, by resource and namespace. They are shared: do not change them.
+	Groups(ctx context.Context) ([]Group, error)
+	// Items counts the items of all entries.
+	Items(ctx context.Context) (int, error)
 
 	// Changes returns the changes after a position, oldest first, as far as a query picks them.
 	// latest is the position to go on from. An entry that changed twice is there once. After a
@@ -60,8 +59,6 @@ type Store interface {
 	// EndSession of a secret; one that does not exist is over already.
 	EndSession(ctx context.Context, secret string) error
 
-	// Ping asks whether the store answers.
-	Ping(ctx context.Context) error
 	Close() error
 }
 
@@ -71,3 +68,64 @@ var ErrNotFound = errors.New("not in the catalog")
 // ErrExpired says that what changed after the given position is not known, so
 // that a watcher has to begin again.
 var ErrExpired = errors.New("this position is too old, or another store's: list again")
+
+// Session is the session of a person who signed in. It has no credential.
+type Session struct {
+	Name    string    `json:"name"`
+	Groups  []string  `json:"groups,omitempty"`
+	Expires time.Time `json:"expires"`
+}
+
+// Bounds of the sessions that are kept, of one person and of all. Those that expire first
+// make room.
+const (
+	MaxOwnSessions = 20
+	MaxSessions    = 10000
+)
+
+// Change is one step of the catalog's history.
+type Change struct {
+	Revision int64 `json:"revision"`
+	// Deleted entries have a key alone.
+	Deleted bool `json:"deleted,omitempty"`
+	Key
+	Type  Type   `json:"type"`
+	Entry *Entry `json:"entry,omitempty"`
+}
+
+// Position is a place in the history of one store. Its zero value is the beginning.
+type Position struct {
+	// Store is made up by each store when it is created, so that no position of
+	// one that was lost means anything to the next; empty is any store's.
+	Store    string
+	Revision int64
+}
+
+// String returns the position as ParsePosition reads it.
+func (p Position) String() string {
+	if p.Store == "" {
+		return strconv.FormatInt(p.Revision, 10)
+	}
+	return p.Store + "-" + strconv.FormatInt(p.Revision, 10)
+}
+
+// ParsePosition reads what String wrote.
+func ParsePosition(text string) (p Position, err error) {
+	number := text
+	if at := strings.LastIndexByte(text, '-'); at > 0 {
+		p.Store, number = text[:at], text[at+1:]
+	}
+	if p.Revision, err = strconv.ParseInt(number, 10, 64); err != nil || p.Revision < 0 {
+		return Position{}, fmt.Errorf("%q is not a position in the catalog", text)
+	}
+	return p, nil
+}
+
+// KeptDeletions is how many deletions watchers can still learn of.
+const KeptDeletions = 10000
+
+// Known reports whether a store that is at latest knows all that changed after p.
+func (p Position) Known(latest Position) bool {
+	return (p.Store == "" || p.Store == latest.Store) && p.Revision <= latest.Revision &&
+		(p.Revision == 0 || p.Revision >= latest.Revision-KeptDeletions)
+}

@@ -93,7 +93,7 @@ func benchmark(b *testing.B) {
 		"measured", "target")
 	report("start until all have answered and are stored",
 		time.Since(began).Round(100*time.Millisecond).String(), "")
-	_, items, err := s.Counts(b.Context())
+	items, err := s.Items(b.Context())
 	must(b, err)
 	report("skills and tools in the store", strconv.Itoa(items), "12,000")
 	time.Sleep(30 * time.Second) // the first writes of status end
@@ -164,15 +164,10 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func healthy(t testing.TB, s store.Store) (n int) {
-	counts, _, err := s.Counts(t.Context())
+func healthy(t testing.TB, s store.Store) int {
+	tally, err := store.Tally(t.Context(), s, store.Query{Scope: store.Everything()})
 	must(t, err)
-	for _, c := range counts {
-		if c.Health == store.Healthy {
-			n += c.Entries
-		}
-	}
-	return n
+	return tally[store.Healthy]
 }
 
 // fleet makes agents with a pod each, on 127.1.x.y:8081, and tool servers behind

@@ -11,14 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
-
-// Snippet is a command or configuration to copy.
-type Snippet struct{ ID, Title, Text string }
 
 // Link returns an address that a browser may go to: what agents say may be anything.
 func Link(s string) string {
@@ -100,61 +96,4 @@ func Pretty(document json.RawMessage) string {
 		return string(document)
 	}
 	return string(out)
-}
-
-// AgentSnippets show how to call an agent.
-func AgentSnippets(e store.Entry) []Snippet {
-	if Link(e.URL) == "" {
-		return nil
-	}
-	at := strings.TrimSuffix(e.URL, "/")
-	return []Snippet{
-		{"call-send", "Send a message (A2A)",
-			"curl -sS " + quote(at+"/") +
-				" \\\n  -H 'Content-Type: application/json' \\\n  -d '{\"jsonrpc\": \"2.0\", " +
-				"\"id\": 1, \"method\": \"message/send\", \"params\": {\"message\":\n" +
-				"    {\"role\": \"user\", \"messageId\": \"1\", \"parts\": [{\"kind\": \"text\", " +
-				"\"text\": \"Hello\"}]}}}'"},
-		{"call-card", "Read its card", "curl -sS " + quote(at+"/.well-known/agent-card.json")},
-		{"call-find", "Find it with the command line",
-			"armature catalog get " + quote(e.Namespace+"/"+e.Name)},
-	}
-}
-
-// ServerSnippets show how to call a tool server.
-func ServerSnippets(e store.Entry) []Snippet {
-	if Link(e.URL) == "" {
-		return nil
-	}
-	kind := "http"
-	if e.Protocol == "mcp+sse" {
-		kind = "sse"
-	}
-	config, err := json.MarshalIndent(
-		map[string]any{
-			"mcpServers": map[string]any{e.Name: map[string]string{"type": kind, "url": e.URL}}},
-		"", "  ")
-	if err != nil {
-		return nil
-	}
-	out := []Snippet{{"call-client", "Configure an MCP client", string(config)}}
-	if kind == "http" {
-		out = append(out,
-			Snippet{"call-list", "List its tools (MCP)",
-				"curl -sS " + quote(e.URL) +
-					" \\\n  -H 'Content-Type: application/json' -H 'Accept: application/json, " +
-					"text/event-stream' \\\n  -d '{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": " +
-					"\"tools/list\"}'"})
-	}
-	return append(out, Snippet{"call-find", "Find it with the command line",
-		"armature catalog get " + quote(e.Namespace+"/"+e.Name)})
-}
-
-// quote quotes a word for a shell, whatever others wrote into it.
-func quote(s string) string {
-	if strings.Trim(s,
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:/@%+=") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -59,46 +58,19 @@ func MayLog(ctx context.Context, a access.Access, who user.Info,
 	return a.May(ctx, who, "get", "agentbuilds/log."+group, namespace, name)
 }
 
-// refused is an answer that the caller may see.
-type refused struct {
-	status int
-	text   string
-}
-
-func (r *refused) Error() string { return r.text }
-
 // answer a program, or tell it why not, as the catalog's API does.
 func (d *Door) answer(to func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := to(w, r)
-		var unknown access.Unknown
-		var why *refused
-		switch {
-		case err == nil:
-			return
-		case errors.As(err, &why):
-		case errors.As(err, &unknown):
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			why = &refused{http.StatusUnauthorized, string(unknown)}
-		case errors.Is(err, store.ErrNotFound):
-			why = &refused{http.StatusNotFound, store.ErrNotFound.Error()}
-		default:
-			if r.Context().Err() == nil {
-				d.Log.Error(err, "showing an isolated run", "path", r.URL.Path)
-			}
-			why = &refused{http.StatusServiceUnavailable, "the console cannot answer now"}
-			if apierrors.IsForbidden(err) {
-				why.text = "the console itself may not read runs in " + d.Runs.BuildNamespace +
-					": its page of rights says what is missing"
-			}
+		if apierrors.IsForbidden(err) {
+			d.Log.Error(err, "showing an isolated run", "path", r.URL.Path)
+			err = access.Refuse(http.StatusServiceUnavailable,
+				"the console itself may not read runs in "+d.Runs.BuildNamespace+
+					": its page of rights says what is missing", "")
 		}
-		if why.status == http.StatusServiceUnavailable || why.status == http.StatusTooManyRequests {
-			w.Header().Set("Retry-After", "5")
+		if err != nil {
+			access.WriteError(w, r, d.Log, err)
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(why.status)
-		// the caller may have disconnected
-		_ = json.NewEncoder(w).Encode(map[string]string{"error": why.text})
 	}
 }
 
@@ -109,27 +81,24 @@ func (d *Door) enter(r *http.Request, parameters ...string) (*api.AgentBuild, us
 	if err != nil {
 		return nil, nil, err
 	}
-	query, namespace, name := r.URL.Query(), r.PathValue("namespace"), r.PathValue("name")
-	for given := range query {
-		if given != "uid" && !slices.Contains(parameters, given) {
-			return nil, nil, &refused{http.StatusBadRequest,
-				"parameter " + given + " is not supported"}
-		}
+	if err := access.CheckParameters(r, append(parameters, "uid")...); err != nil {
+		return nil, nil, err
 	}
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	if ok, err := MayLog(r.Context(), d.Access, who, d.Runs.Group, namespace, name); err != nil {
 		return nil, nil, err
 	} else if !ok {
-		return nil, nil, &refused{http.StatusForbidden,
-			"you may not read the logs of this build: ask for the right to get agentbuilds/log " +
-				"in namespace " + namespace}
+		return nil, nil, access.Refuse(http.StatusForbidden,
+			"you may not read the logs of this build: ask for the right to get agentbuilds/log "+
+				"in namespace "+namespace, "")
 	}
 	b, err := d.Build(r.Context(), namespace, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nil, err
 	}
-	if err != nil || b.UID != types.UID(query.Get("uid")) {
-		return nil, nil, &refused{http.StatusNotFound,
-			"there is no build of this name and UID: it was deleted, or created again"}
+	if err != nil || b.UID != types.UID(r.URL.Query().Get("uid")) {
+		return nil, nil, access.Refuse(http.StatusNotFound,
+			"there is no build of this name and UID: it was deleted, or created again", "")
 	}
 	b.Status.PipelineRunNamespace = d.Runs.BuildNamespace
 	return b, who, nil
@@ -146,8 +115,7 @@ func (d *Door) run(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(run) // the caller may have disconnected
+	access.Write(w, d.Log, http.StatusOK, run)
 	return nil
 }
 
@@ -160,8 +128,8 @@ func (d *Door) log(w http.ResponseWriter, r *http.Request) error {
 	}
 	leave := d.logs.Enter(who.GetName())
 	if leave == nil {
-		return &refused{http.StatusTooManyRequests,
-			"too many logs are open: close one of yours, or wait until others do"}
+		return access.Refuse(http.StatusTooManyRequests,
+			"too many logs are open: close one of yours, or wait until others do", "")
 	}
 	defer leave()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -179,7 +147,7 @@ func (d *Door) log(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	still := func() error { _, _, err := d.enter(r, options...); return err }
 	if err := d.copyLog(ctx, w, log, still); err != nil && r.Context().Err() == nil &&
-		!errors.As(err, new(*refused)) {
+		!errors.As(err, new(*access.Problem)) {
 		d.Log.Error(err, "sending the log of a build", "namespace", b.Namespace, "name", b.Name)
 	}
 	return nil

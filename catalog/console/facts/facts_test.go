@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -217,7 +218,7 @@ func TestLargeRecords(t *testing.T) {
 func TestCall(t *testing.T) {
 	for in, want := range map[string]string{"http://a.b:80/c": "http://a.b:80/c", "a b": "'a b'",
 		"'; rm -rf ~; '": `''\''; rm -rf ~; '\'''`, "$(x)": "'$(x)'", "a\nb": "'a\nb'"} {
-		if got := quote(in); got != want {
+		if got := text.Quote(in); got != want {
 			t.Errorf("%q is quoted as %s, want %s", in, got, want)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/value"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -75,36 +74,25 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 // at returns the value at a path; nil where there is none.
 func at(v any, p fieldpath.Path) any {
 	for _, e := range p {
-		switch {
-		case e.FieldName != nil:
+		if e.FieldName != nil {
 			m, _ := v.(map[string]any)
 			v = m[*e.FieldName]
-		case e.Key != nil:
-			list, _ := v.([]any)
-			i := slices.IndexFunc(list, func(one any) bool { return hasKey(one, *e.Key) })
-			if i < 0 {
-				return nil
-			}
-			v = list[i]
-		case e.Index != nil:
-			list, _ := v.([]any)
-			if *e.Index < 0 || *e.Index >= len(list) {
-				return nil
-			}
-			v = list[*e.Index]
-		case e.Value != nil:
+			continue
+		}
+		if e.Value != nil {
 			return (*e.Value).Unstructured()
 		}
+		list, _ := v.([]any)
+		i := fields.ItemOf(list, e)
+		if e.Index != nil {
+			i = *e.Index
+		}
+		if i < 0 || i >= len(list) {
+			return nil
+		}
+		v = list[i]
 	}
 	return v
-}
-
-func hasKey(one any, key value.FieldList) bool {
-	m, ok := one.(map[string]any)
-	return ok &&
-		!slices.ContainsFunc(key, func(f value.Field) bool {
-			return fmt.Sprint(m[f.Name]) != fmt.Sprint(f.Value.Unstructured())
-		})
 }
 
 // Added is something that rendering added to a workload, or set in it.

@@ -1,11 +1,13 @@
 package facts
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -22,6 +24,7 @@ func Funcs(now func() time.Time) template.FuncMap {
 		"plural": Plural, "since": func(at time.Time) template.HTML { return since(at, now()) },
 		"took": duration.HumanDuration, "count": Count, "value": valueText, "account": account,
 		"prose": prose, "slice": func(all ...string) []string { return all },
+		"shell": text.Quote, "json": marshal,
 	}
 }
 
@@ -164,33 +167,21 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
+//go:embed icons.json
+var iconFile []byte
+
 // icons are drawn on 16 by 16, in lines of the colour of the text.
-var icons = map[string]template.HTML{
-	"healthy":   `<circle cx="8" cy="8" r="6.25"/><path d="m5.25 8.25 1.9 1.9 3.6-4.1"/>`,
-	"degraded":  `<path d="M8 2.25 14.25 13.25H1.75zM8 6.5v3M8 11.4v.1"/>`,
-	"failing":   `<circle cx="8" cy="8" r="6.25"/><path d="m5.9 5.9 4.2 4.2M10.1 5.9l-4.2 4.2"/>`,
-	"unknown":   `<circle cx="8" cy="8" r="6.25" stroke-dasharray="2.4 2"/><path d="M6.4 6.4a1.7 1.7 0 1 1 2.3 1.6c-.5.2-.7.5-.7 1M8 11.2v.1"/>`,
-	"building":  `<path d="M8 1.75a6.25 6.25 0 1 1-6.25 6.25"/><path d="M8 4.9V8l2.1 1.4"/>`,
-	"queued":    `<circle cx="8" cy="8" r="6.25"/><path d="M5 8h.1M8 8h.1M11 8h.1"/>`,
-	"drifted":   `<path d="M2.5 5.25h9.25M9.5 2.75l2.5 2.5-2.5 2.5M13.5 10.75H4.25M6.5 8.25 4 10.75l2.5 2.5"/>`,
-	"cancelled": `<circle cx="8" cy="8" r="6.25"/><path d="M5.25 8h5.5"/>`,
-	"home":      `<path d="M2.25 7.25 8 2.25l5.75 5v6.5h-4v-4h-3.5v4h-4z"/>`,
-	"agent":     `<rect x="2.75" y="5.25" width="10.5" height="8" rx="2"/><path d="M8 5.25v-2.5M6 9h.1M10 9h.1M8 2.75h.1"/>`,
-	"tool":      `<path d="M10.2 2.4a3.6 3.6 0 0 0-3.4 4.9L2.4 11.7a1.3 1.3 0 0 0 1.9 1.9l4.4-4.4a3.6 3.6 0 0 0 4.9-3.4l-2.1 1.4-1.9-.5-.5-1.9z"/>`,
-	"build":     `<path d="M2.25 5 8 2.25 13.75 5 8 7.75zM2.25 8 8 10.75 13.75 8M2.25 11 8 13.75 13.75 11"/>`,
-	"package":   `<path d="M2.5 5.1 8 2.25l5.5 2.85v5.8L8 13.75l-5.5-2.85zM2.5 5.1 8 8l5.5-2.9M8 8v5.75"/>`,
-	"search":    `<circle cx="7" cy="7" r="4.25"/><path d="m10.25 10.25 3.5 3.5"/>`,
-	"out":       `<path d="M9.25 2.75h4v4M13 3 7.5 8.5M11.5 9.5v3.75H2.75V4.5H6.5"/>`,
-	"copy":      `<rect x="5.75" y="5.75" width="7.5" height="7.5" rx="1.5"/><path d="M10.25 5.5V4.25a1.5 1.5 0 0 0-1.5-1.5h-4.5a1.5 1.5 0 0 0-1.5 1.5v4.5a1.5 1.5 0 0 0 1.5 1.5H5.5"/>`,
-	"edit":      `<path d="m10.75 2.75 2.5 2.5-7.5 7.5-3.25.75.75-3.25z"/>`,
-	"next":      `<path d="m6 3.5 4.5 4.5L6 12.5"/>`,
-	"commit":    `<circle cx="8" cy="8" r="2.75"/><path d="M1.5 8h3.75M10.75 8h3.75"/>`,
-}
+var icons = sync.OnceValue(func() (all map[string]template.HTML) {
+	if err := json.Unmarshal(iconFile, &all); err != nil {
+		panic(err) // it is embedded
+	}
+	return all
+})
 
 // icon returns a drawing beside a word, which screen readers pass over.
 func icon(name string) template.HTML {
 	return `<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false">` +
-		icons[name] + `</svg>`
+		icons()[name] + `</svg>`
 }
 
 // Clip returns the beginning of a text that others wrote, in one line.
@@ -207,9 +198,14 @@ func Shown(v any) string {
 	if s, ok := v.(string); ok {
 		return Clip(200, s)
 	}
+	return Clip(200, marshal(v))
+}
+
+// marshal returns a value in JSON; "" for one that JSON does not have.
+func marshal(v any) string {
 	out, err := json.Marshal(v)
 	if err != nil {
 		return ""
 	}
-	return Clip(200, string(out))
+	return string(out)
 }

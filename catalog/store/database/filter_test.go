@@ -30,7 +30,7 @@ func TestFilters(t *testing.T) {
 			}
 			// of the server, not of the catalog
 			e.Document = json.RawMessage(`{"toolLock":"ToolsDrifted"}`)
-			if _, err := s.Replace(t.Context(), e); err != nil {
+			if _, err := s.Put(t.Context(), e, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -95,33 +95,33 @@ func TestFilters(t *testing.T) {
 				t.Errorf("%s: after the last page: %v: %v", name, page, err)
 			}
 		}
-		tally, err := s.Tally(t.Context(), store.Query{Scope: store.Everything()})
+		tally, err := store.Tally(t.Context(), s, store.Query{Scope: store.Everything()})
 		if want := (map[store.Health]int{store.Healthy: 2, store.Failing: 1}); err != nil ||
 			!cmp.Equal(tally, want) {
 			t.Errorf("tally %v, want %v: %v", tally, want, err)
 		}
 		// What is remembered ends with the next change.
 		b := agent("team2", "b", 2)
-		if _, err := s.Replace(t.Context(), b); err != nil {
+		if _, err := s.Put(t.Context(), b, true); err != nil {
 			t.Fatal(err)
 		}
-		if tally, err = s.Tally(t.Context(), store.Query{Scope: store.Everything()}); err != nil ||
-			tally[store.Healthy] != 3 {
+		tally, err = store.Tally(t.Context(), s, store.Query{Scope: store.Everything()})
+		if err != nil || tally[store.Healthy] != 3 {
 			t.Errorf("tally after a change %v: %v", tally, err)
 		}
-		if places, err := s.Places(t.Context(), ""); err != nil ||
+		if places, err := store.Places(t.Context(), s, ""); err != nil ||
 			!cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
 			t.Errorf("places %v: %v", places, err)
 		}
 		if err := s.Delete(t.Context(), b.Key); err != nil {
 			t.Fatal(err)
 		}
-		if places, err := s.Places(t.Context(), ""); err != nil ||
+		if places, err := store.Places(t.Context(), s, ""); err != nil ||
 			!cmp.Equal(places, map[string][]string{cards: {"team1"}}) {
 			t.Errorf("places after a deletion %v: %v", places, err)
 		}
-		if tally, err := s.Tally(t.Context(), store.Query{Scope: store.Scope{}}); err != nil ||
-			len(tally) > 0 {
+		tally, err = store.Tally(t.Context(), s, store.Query{Scope: store.Scope{}})
+		if err != nil || len(tally) > 0 {
 			t.Errorf("whoever may see nothing counts %v: %v", tally, err)
 		}
 		hits, err := s.Search(t.Context(), store.Query{Scope: store.Everything(), Text: "forecast",

@@ -63,7 +63,7 @@ func TestPostgresComesAndGoes(t *testing.T) {
 	stop()
 	s := open(t, address)
 	for range 2 {
-		if _, err := s.Replace(t.Context(), a); err == nil {
+		if _, err := s.Put(t.Context(), a, true); err == nil {
 			t.Error("stored without PostgreSQL")
 		}
 		if err := s.Ping(t.Context()); err == nil {
@@ -72,7 +72,7 @@ func TestPostgresComesAndGoes(t *testing.T) {
 		if err := server.Start(); err != nil {
 			t.Fatal(err)
 		}
-		must[bool](t)(s.Replace(t.Context(), a))
+		must[bool](t)(s.Put(t.Context(), a, true))
 		if got := must[store.Entry](t)(s.Get(t.Context(), a.Key)); got.Title != a.Title {
 			t.Errorf("got %+v", got)
 		}

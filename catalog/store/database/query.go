@@ -13,20 +13,6 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// lookup returns store.Scope.Allows for many entries.
-func lookup(s store.Scope) func(resource, namespace string) bool {
-	names := map[[2]string]bool{}
-	for resource, n := range s {
-		for _, name := range n.Names {
-			names[[2]string{resource, name}] = true
-		}
-	}
-	return func(resource, namespace string) bool {
-		return s["*"].All || s[resource].All || names[[2]string{resource, namespace}] ||
-			names[[2]string{"*", namespace}]
-	}
-}
-
 // within returns a scope as a condition on entry. It covers much of the store or little: SQLite
 // has no statistics, and would sort all of it rather than read an index in the order of the answer.
 // The plus keeps it from that.
@@ -103,8 +89,7 @@ func (a *arguments) conditions(q store.Query, postgres bool) string {
 
 const columns = "entry.body, entry.fetched, entry.revision"
 
-// List lists the entries that a query picks, by namespace and name, without items. More are there
-// when the answer is as long as the limit.
+// List implements store.Store.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Entry, error) {
 	var args arguments
 	where := args.conditions(q, s.read.postgres)
@@ -171,66 +156,39 @@ func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Ent
 	return e, nil
 }
 
-// group is how many entries of a resource, a namespace and a type are in a state.
-type group struct {
-	resource, namespace string
-	of                  store.Type
-	health              store.Health
-	lock                store.ToolLock
-	entries             int
+// counted are the groups of a position.
+type counted struct {
+	at     store.Position
+	groups []store.Group
 }
 
-// groups returns the groups of all entries, by resource and namespace. They are read once for
-// each revision, for whoever asks, and shared: do not change them.
-func (s *Store) groups(ctx context.Context) ([]group, error) {
-	out, err := s.memo.remember(ctx, s, func() ([]group, error) {
-		return list(ctx, s.read, func(rows *sql.Rows) (g group, err error) {
-			return g, rows.Scan(&g.resource, &g.namespace, &g.of, &g.health, &g.lock, &g.entries)
-		},
-			"SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY "+
-				"resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
-	})
+// Groups counts all entries, by resource and namespace. They are read once for each revision, for
+// whoever asks, and shared: do not change them.
+func (s *Store) Groups(ctx context.Context) ([]store.Group, error) {
+	at, err := s.Position(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if known := s.counted.Load(); known != nil && known.at == at {
+		return known.groups, nil
+	}
+	groups, err := list(ctx, s.read, func(rows *sql.Rows) (g store.Group, err error) {
+		return g, rows.Scan(&g.Resource, &g.Namespace, &g.Type, &g.Health, &g.ToolLock, &g.Entries)
+	},
+		"SELECT resource, namespace, type, health, tool_lock, COUNT(*) FROM entry GROUP BY "+
+			"resource, namespace, type, health, tool_lock ORDER BY resource, namespace")
 	if err != nil {
 		return nil, fmt.Errorf("counting the catalog: %w", err)
 	}
-	return out, nil
-}
-
-// Places returns the namespaces with entries of a type, by resource.
-func (s *Store) Places(ctx context.Context, of store.Type) (map[string][]string, error) {
-	groups, err := s.groups(ctx)
-	out := map[string][]string{}
-	for _, g := range groups {
-		if of != "" && of != g.of {
-			continue
-		}
-		if in := out[g.resource]; len(in) == 0 || in[len(in)-1] != g.namespace {
-			out[g.resource] = append(in, g.namespace)
-		}
-	}
-	return out, err
-}
-
-// Tally counts the entries that a query picks, by health; Skill and Tag do not matter.
-func (s *Store) Tally(ctx context.Context, q store.Query) (map[store.Health]int, error) {
-	groups, err := s.groups(ctx)
-	allows := lookup(q.Scope)
-	out := map[store.Health]int{}
-	for _, g := range groups {
-		if q.Names(store.Key{Resource: g.resource, Namespace: g.namespace}, g.of) &&
-			(q.Health == "" || q.Health == g.health) &&
-			(!q.Drifted || g.lock == store.ToolsDrifted) && allows(g.resource, g.namespace) {
-			out[g.health] += g.entries
-		}
-	}
-	return out, err
+	s.counted.Store(&counted{at, groups})
+	return groups, nil
 }
 
 // Page returns List with how many entries the query picks, on this page and all others.
 func (s *Store) Page(ctx context.Context,
 	q store.Query) (entries []store.Entry, total int, err error) {
 	if q.Skill == "" && q.Tag == "" {
-		tally, err := s.Tally(ctx, q)
+		tally, err := store.Tally(ctx, s, q)
 		for _, n := range tally {
 			total += n
 		}
@@ -255,20 +213,13 @@ ORDER BY hit.namespace, hit.name, hit.resource LIMIT ` + args.add(q.Most())
 	return entries, total, nil
 }
 
-// Counts returns the counts of entries, and how many items they have together.
-func (s *Store) Counts(ctx context.Context) (counts []store.Count, items int, err error) {
-	counts, err = list(ctx, s.read, func(rows *sql.Rows) (c store.Count, err error) {
-		return c, rows.Scan(&c.Resource, &c.Health, &c.Entries)
-	},
-		"SELECT resource, health, COUNT(*) FROM entry GROUP BY resource, health ORDER BY "+
-			"resource, health")
-	if err == nil {
-		err = s.read.QueryRowContext(ctx, "SELECT COUNT(*) FROM item WHERE position >= 0").Scan(&items)
-	}
+// Items counts the items of all entries.
+func (s *Store) Items(ctx context.Context) (items int, err error) {
+	err = s.read.QueryRowContext(ctx, "SELECT COUNT(*) FROM item WHERE position >= 0").Scan(&items)
 	if err != nil {
-		return nil, 0, fmt.Errorf("counting the catalog: %w", err)
+		err = fmt.Errorf("counting the catalog: %w", err)
 	}
-	return counts, items, nil
+	return items, err
 }
 
 func scanEntry(rows *sql.Rows) (store.Entry, error) { return scanEntryAnd(rows) }
@@ -289,4 +240,61 @@ func scanItem(rows *sql.Rows) (i store.Item, err error) {
 		return i, err
 	}
 	return i, json.Unmarshal(body, &i)
+}
+
+// Changes implements store.Store.
+func (s *Store) Changes(ctx context.Context, after store.Position,
+	q store.Query) (changes []store.Change, latest store.Position, err error) {
+	if latest, err = s.Position(ctx); err != nil || latest == after {
+		return nil, latest, err
+	}
+	if !after.Known(latest) {
+		return nil, latest, store.ErrExpired
+	}
+	args := arguments{after.Revision, latest.Revision}
+	where := args.conditions(q, s.read.postgres)
+	entries, err := list(ctx, s.read, scanEntry,
+		"SELECT "+columns+" FROM entry WHERE entry.revision > $1 AND entry.revision <= $2 AND "+
+			where+" ORDER BY entry.revision", args...)
+	if err != nil {
+		return nil, latest, fmt.Errorf("reading changes: %w", err)
+	}
+	for i := range entries {
+		changes = append(changes, store.Change{Revision: entries[i].Revision, Key: entries[i].Key,
+			Type: entries[i].Type, Entry: &entries[i]})
+	}
+	gone, err := list(ctx, s.read, func(rows *sql.Rows) (store.Change, error) {
+		c := store.Change{Deleted: true}
+		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
+	},
+		"SELECT revision, resource, type, namespace, name FROM gone WHERE revision > $1 AND "+
+			"revision <= $2 ORDER BY revision", after.Revision, latest.Revision)
+	if err != nil {
+		return nil, latest, fmt.Errorf("reading deletions: %w", err)
+	}
+	for _, c := range gone {
+		if q.Scope.Allows(c.Key) && q.Names(c.Key, c.Type) {
+			changes = append(changes, c)
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b store.Change) int {
+		return int(a.Revision - b.Revision)
+	})
+	return changes, latest, nil
+}
+
+// Position returns the position of the store's latest change. A restarted PostgreSQL is another
+// store: its last acknowledged changes may be lost, as after a fail-over to a replica that was
+// behind, and their revisions are then assigned again.
+func (s *Store) Position(ctx context.Context) (latest store.Position, err error) {
+	id := "identity.id"
+	if s.read.postgres {
+		id = "identity.id || '.' || to_hex((extract(epoch FROM pg_postmaster_start_time()) * " +
+			"1000)::bigint)"
+	}
+	if err = s.read.QueryRowContext(ctx, "SELECT "+id+", revision.latest FROM identity, revision").
+		Scan(&latest.Store, &latest.Revision); err != nil {
+		err = fmt.Errorf("reading the catalog's revision: %w", err)
+	}
+	return latest, err
 }

@@ -16,8 +16,7 @@ import (
 // things than this have in common says little about any of them.
 const ranked = 100
 
-// Search searches for words in names, titles, descriptions, tags and skills, best match first:
-// what is named so, then what has the words in its names, its tags, its description.
+// Search implements store.Store.
 func (s *Store) Search(ctx context.Context, q store.Query) ([]store.Hit, error) {
 	words := store.Words(q.Text)
 	if len(words) == 0 || len(q.Scope) == 0 {

@@ -31,7 +31,7 @@ func BenchmarkSearch(b *testing.B) {
 						Description: fmt.Sprintf("It can create a %s number %d", subject, n)})
 			}
 		}
-		if _, err := s.Replace(b.Context(), e); err != nil {
+		if _, err := s.Put(b.Context(), e, true); err != nil {
 			b.Fatal(err)
 		}
 	}

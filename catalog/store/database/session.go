@@ -51,8 +51,7 @@ func (s *Store) BeginSession(ctx context.Context, secret string, v store.Session
 	return nil
 }
 
-// FindSession returns the session of a secret. The error is ErrNotFound if it does not exist, or
-// is over.
+// FindSession implements store.Store.
 func (s *Store) FindSession(ctx context.Context, secret string,
 	now time.Time) (v store.Session, err error) {
 	var body []byte

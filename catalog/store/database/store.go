@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +31,7 @@ import (
 // Store is safe for concurrent use. Several processes may share one.
 type Store struct {
 	read, write session
-	memo        memo
+	counted     atomic.Pointer[counted]
 }
 
 // session is a pool of connections or a transaction, of either database.
@@ -189,18 +190,8 @@ func (s *Store) change(ctx context.Context, do func(tx session, revision int64) 
 
 var errUnchanged = errors.New("nothing changed")
 
-// Upsert writes an entry and leaves its items as they are. It reports whether
-// anything changed; an older generation than the stored one changes nothing.
-func (s *Store) Upsert(ctx context.Context, e store.Entry) (changed bool, err error) {
-	return s.put(ctx, e, false)
-}
-
-// Replace writes an entry and all its items in one transaction.
-func (s *Store) Replace(ctx context.Context, e store.Entry) (changed bool, err error) {
-	return s.put(ctx, e, true)
-}
-
-func (s *Store) put(ctx context.Context, e store.Entry, items bool) (changed bool, err error) {
+// Put implements store.Store, in one transaction.
+func (s *Store) Put(ctx context.Context, e store.Entry, items bool) (changed bool, err error) {
 	row, err := store.NewRow(e, items)
 	if err != nil {
 		return false, err
@@ -328,9 +319,7 @@ func (s *Store) Delete(ctx context.Context, key store.Key) error {
 	return nil
 }
 
-// Sweep deletes the entries of a resource whose UID is not among those that current returns: their
-// objects were deleted while no controller ran. current is called after the entries are read, so
-// that an entry that is stored meanwhile stays.
+// Sweep implements store.Store.
 func (s *Store) Sweep(ctx context.Context, resource string,
 	current func() (map[string]bool, error)) (gone int, err error) {
 	uids, err := list(ctx, s.read, scanText, "SELECT uid FROM entry WHERE resource = $1", resource)

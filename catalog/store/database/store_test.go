@@ -85,7 +85,7 @@ func must[T any](t testing.TB) func(T, error) T {
 func TestReplaceThenGet(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		want := agent("team1", "weather", 1)
-		if changed := must[bool](t)(open().Replace(t.Context(), want)); !changed {
+		if changed := must[bool](t)(open().Put(t.Context(), want, true)); !changed {
 			t.Error("the first write changed nothing")
 		}
 		s := open()
@@ -107,10 +107,10 @@ func TestSameContentWritesNothing(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		e := agent("team1", "weather", 1)
-		must[bool](t)(s.Replace(t.Context(), e))
+		must[bool](t)(s.Put(t.Context(), e, true))
 		for _, later := range []time.Duration{30 * time.Second, 61 * time.Second} {
 			e.Fetched = e.Fetched.Truncate(time.Hour).Add(10*time.Minute + later)
-			if must[bool](t)(s.Replace(t.Context(), e)) {
+			if must[bool](t)(s.Put(t.Context(), e, true)) {
 				t.Error("the same content counts as a change")
 			}
 		}
@@ -127,8 +127,8 @@ func TestOlderGenerationIsIgnored(t *testing.T) {
 		s := open()
 		newer, older := agent("team1", "weather", 2), agent("team1", "weather", 1)
 		older.Title, older.Items = "Old", nil
-		must[bool](t)(s.Replace(t.Context(), newer))
-		if must[bool](t)(s.Replace(t.Context(), older)) {
+		must[bool](t)(s.Put(t.Context(), newer, true))
+		if must[bool](t)(s.Put(t.Context(), older, true)) {
 			t.Error("the older generation was written")
 		}
 		got := must[store.Entry](t)(s.Get(t.Context(), newer.Key))
@@ -138,15 +138,15 @@ func TestOlderGenerationIsIgnored(t *testing.T) {
 	})
 }
 
-// Upsert changes an entry and keeps its items: a server that fails keeps its tools.
+// Put without items changes an entry and keeps its items: a server that fails keeps its tools.
 func TestUpsertKeepsItems(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		e := agent("team1", "weather", 1)
-		must[bool](t)(s.Replace(t.Context(), e))
+		must[bool](t)(s.Put(t.Context(), e, true))
 		failing := must[store.Entry](t)(s.Get(t.Context(), e.Key))
 		failing.Health, failing.Message, failing.Items = store.Failing, "HTTP status 500", nil
-		if !must[bool](t)(s.Upsert(t.Context(), failing)) {
+		if !must[bool](t)(s.Put(t.Context(), failing, false)) {
 			t.Error("health did not change")
 		}
 		got := must[store.Entry](t)(s.Get(t.Context(), e.Key))
@@ -165,9 +165,9 @@ func TestRecreatedObject(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		e := agent("team1", "weather", 5)
-		must[bool](t)(s.Replace(t.Context(), e))
+		must[bool](t)(s.Put(t.Context(), e, true))
 		e.UID, e.Generation, e.Items = "another", 1, nil
-		must[bool](t)(s.Replace(t.Context(), e))
+		must[bool](t)(s.Put(t.Context(), e, true))
 		got := must[store.Entry](t)(s.Get(t.Context(), e.Key))
 		if got.UID != "another" || len(got.Items) != 0 {
 			t.Errorf("got UID %s with %d items", got.UID, len(got.Items))
@@ -189,12 +189,12 @@ func TestReplaceIsAtomic(t *testing.T) {
 			}
 			return e
 		}
-		must[bool](t)(s.Replace(t.Context(), version(0)))
+		must[bool](t)(s.Put(t.Context(), version(0), true))
 		var group sync.WaitGroup
 		for writer := range 2 {
 			group.Go(func() {
 				for i := range 20 {
-					if _, err := s.Replace(t.Context(), version(1+2*i+writer)); err != nil {
+					if _, err := s.Put(t.Context(), version(1+2*i+writer), true); err != nil {
 						t.Error(err)
 					}
 				}
@@ -219,11 +219,11 @@ func TestDeleteAndSweep(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		for _, name := range []string{"a", "b", "c"} {
-			must[bool](t)(s.Replace(t.Context(), agent("team1", name, 1)))
+			must[bool](t)(s.Put(t.Context(), agent("team1", name, 1), true))
 		}
 		other := agent("team1", "a", 1)
 		other.Resource, other.UID = servers, "server"
-		must[bool](t)(s.Replace(t.Context(), other))
+		must[bool](t)(s.Put(t.Context(), other, true))
 		if err := s.Delete(t.Context(),
 			store.Key{Resource: cards, Namespace: "team1", Name: "a"}); err != nil {
 			t.Fatal(err)
@@ -258,7 +258,7 @@ func TestList(t *testing.T) {
 				if i == 0 {
 					e.Health = store.Failing
 				}
-				must[bool](t)(s.Replace(t.Context(), e))
+				must[bool](t)(s.Put(t.Context(), e, true))
 			}
 		}
 		count := func(q store.Query) int {
@@ -300,7 +300,7 @@ func TestScope(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		for _, namespace := range []string{"team1", "team2", "team3"} {
-			must[bool](t)(s.Replace(t.Context(), agent(namespace, "weather", 1)))
+			must[bool](t)(s.Put(t.Context(), agent(namespace, "weather", 1), true))
 		}
 		for _, c := range []struct {
 			scope store.Scope
@@ -329,13 +329,13 @@ func TestScope(t *testing.T) {
 func TestSearch(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
-		must[bool](t)(s.Replace(t.Context(), agent("team1", "weather", 1)))
+		must[bool](t)(s.Put(t.Context(), agent("team1", "weather", 1), true))
 		e := agent("team1", "travel", 1)
 		e.Title, e.Description, e.Tags =
 			"Réservations", "Books a hotel where the weather is good", []string{"trip"}
 		e.Items = []store.Item{{Kind: store.Tool, Name: "book_hotel",
 			Description: "Reserve a room"}}
-		must[bool](t)(s.Replace(t.Context(), e))
+		must[bool](t)(s.Put(t.Context(), e, true))
 		for text, want := range map[string]string{
 			"forecast":            "weather/get_forecast weather/", // the name's match first
 			"fore":                "weather/get_forecast weather/",
@@ -379,15 +379,15 @@ func TestChanges(t *testing.T) {
 		s := open()
 		q := store.Query{Scope: store.Everything()}
 		a, b := agent("team1", "a", 1), agent("team1", "b", 1)
-		must[bool](t)(s.Replace(t.Context(), a))
-		must[bool](t)(s.Replace(t.Context(), b))
+		must[bool](t)(s.Put(t.Context(), a, true))
+		must[bool](t)(s.Put(t.Context(), b, true))
 		_, latest, err := s.Changes(t.Context(), store.Position{}, q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.Title = "New"
-		must[bool](t)(s.Replace(t.Context(), a))
-		must[bool](t)(s.Replace(t.Context(), a))
+		must[bool](t)(s.Put(t.Context(), a, true))
+		must[bool](t)(s.Put(t.Context(), a, true))
 		if err := s.Delete(t.Context(), b.Key); err != nil {
 			t.Fatal(err)
 		}
@@ -417,7 +417,7 @@ func TestPositionOfAnotherStore(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		q := store.Query{Scope: store.Everything()}
-		must[bool](t)(s.Replace(t.Context(), agent("team1", "a", 1)))
+		must[bool](t)(s.Put(t.Context(), agent("team1", "a", 1), true))
 		at := must[store.Position](t)(s.Position(t.Context()))
 		if again := must[store.Position](t)(open().Position(t.Context())); again != at || at.Store == "" {
 			t.Errorf("the store is at %s, opened again at %s", at, again)
@@ -464,11 +464,11 @@ func TestSearchWithin(t *testing.T) {
 	each(t, func(t *testing.T, open func() store.Store) {
 		s := open()
 		for i := range 150 {
-			must[bool](t)(s.Replace(t.Context(), agent("crowd", fmt.Sprintf("weather-%d", i), 1)))
+			must[bool](t)(s.Put(t.Context(), agent("crowd", fmt.Sprintf("weather-%d", i), 1), true))
 		}
 		few := agent("few", "weather", 1)
 		few.Health = store.Failing
-		must[bool](t)(s.Replace(t.Context(), few))
+		must[bool](t)(s.Put(t.Context(), few, true))
 		crowd := store.Scope{cards: {Names: []string{"few"}}}
 		for i := range 300 { // more than the index is asked for
 			crowd[cards] = store.Namespaces{Names: append(crowd[cards].Names, fmt.Sprintf("empty-%d", i))}

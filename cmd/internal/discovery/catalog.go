@@ -336,7 +336,7 @@ func readManifests(cmd *cobra.Command, s store.Store, file string) error {
 			var e store.Entry
 			var ok bool
 			if e, ok, err = kinds.Of(&list.Items[i]); err == nil && ok {
-				_, err = s.Replace(cmd.Context(), e)
+				_, err = s.Put(cmd.Context(), e, true)
 			}
 		}
 		if err != nil {

@@ -227,7 +227,7 @@ func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, nam
 				continue
 			}
 			there[e.UID] = true
-			if _, err := s.Replace(ctx, e); err != nil {
+			if _, err := s.Put(ctx, e, true); err != nil {
 				return nil, err
 			}
 		}

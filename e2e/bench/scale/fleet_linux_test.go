@@ -421,19 +421,14 @@ func (f *fleet) converge(program string, shards int, measured bool) {
 	}
 }
 
-func healthy(t testing.TB, address string) (n int) {
+func healthy(t testing.TB, address string) int {
 	t.Helper()
 	s, err := database.Open(t.Context(), address)
 	must(t, err)
 	defer s.Close()
-	counts, _, err := s.Counts(t.Context())
+	tally, err := store.Tally(t.Context(), s, store.Query{Scope: store.Everything()})
 	must(t, err)
-	for _, c := range counts {
-		if c.Health == store.Healthy {
-			n += c.Entries
-		}
-	}
-	return n
+	return tally[store.Healthy]
 }
 
 // parallel does something n times, several at once.

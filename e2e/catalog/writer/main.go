@@ -33,7 +33,7 @@ func main() {
 				e.Items = append(e.Items,
 					store.Item{Kind: store.Skill, Name: fmt.Sprintf("skill%d_v%d", n, version)})
 			}
-			if _, err := s.Replace(ctx, e); err != nil {
+			if _, err := s.Put(ctx, e, true); err != nil {
 				log.Fatal(err)
 			}
 			fmt.Println(e.Name, version)

@@ -108,8 +108,8 @@ func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left 
 		if !whole { // the live item has the key under which fields of it are ours
 			at, below = -1, &fieldpath.Set{}
 			ours.Iterate(func(field fieldpath.Path) {
-				if itemOf(v, field[0]) == i {
-					at, below = itemOf(items, field[0]), ours.WithPrefix(field[0])
+				if ItemOf(v, field[0]) == i {
+					at, below = ItemOf(items, field[0]), ours.WithPrefix(field[0])
 				}
 			})
 		}
@@ -141,9 +141,9 @@ func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left 
 	return old, true
 }
 
-// itemOf finds the item of a list that an element of a path names, by its keys or its
+// ItemOf finds the item of a list that an element of a path names, by its keys or its
 // value; -1 for none.
-func itemOf(items []any, e fieldpath.PathElement) int {
+func ItemOf(items []any, e fieldpath.PathElement) int {
 	return slices.IndexFunc(items, func(item any) bool {
 		if e.Value != nil {
 			return value.Equals(*e.Value, value.NewValueInterface(item))
