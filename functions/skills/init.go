@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/internal/node"
 )
 
 // Names of the init container and of the volume with its configuration.
@@ -24,16 +25,10 @@ func Fetches(config *api.RenderConfigSpec) bool {
 func KagentImage(config *api.KagentSpec, registry, name string) string {
 	tag := ""
 	if config != nil {
-		registry, tag = cmp.Or(registry, textOf(config.ImageRegistry)), textOf(config.ImageTag)
+		registry = cmp.Or(registry, node.Or(config.ImageRegistry, ""))
+		tag = node.Or(config.ImageTag, "")
 	}
 	return cmp.Or(registry, "ghcr.io") + "/kagent-dev/kagent/" + name + ":" + cmp.Or(tag, "0.10.0-rc3")
-}
-
-func textOf(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // Source is an image that the init container copies to a folder.
