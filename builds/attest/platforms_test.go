@@ -69,7 +69,7 @@ func TestPlatforms(t *testing.T) {
 					{Digest: attesttest.DigestOf(attesttest.SBOM(parts[1])), Of: parts[1]},
 				}}
 			if tests := built.Tests; len(tests) != 1 || tests[0].Step != "tests" ||
-				tests[0].Of != "" || tests[0].Verdict != "PASSED" {
+				tests[0].Digest != "" || tests[0].Result != "PASSED" {
 				t.Errorf("tests %+v", tests)
 			}
 			built.Tests = nil

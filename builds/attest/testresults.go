@@ -23,15 +23,9 @@ import (
 // testResult is the result by which a step reports the verdict of its test.
 const testResult = "TEST_RESULT"
 
-// Test is the verdict of a step.
+// Test is the verdict of a step, one of sign.Verdicts, and how it ran.
 type Test struct {
-	// Step of the template.
-	Step string
-	// Of is the digest of the image of a platform that it is about; "" is the whole image.
-	Of string
-	// Verdict is one of sign.Verdicts.
-	Verdict string
-
+	api.TestVerdict
 	how sign.ResourceDescriptor
 }
 
@@ -46,9 +40,8 @@ func (i *inspection) findTests() error {
 			return err
 		}
 		of := i.platformOf(t)
-		test := Test{Of: of.Digest, Verdict: verdict}
-		test.Step = strings.TrimSuffix(t.ordered.Name,
-			"-"+strings.ReplaceAll(of.Platform, "/", "-"))
+		step := strings.TrimSuffix(t.ordered.Name, "-"+strings.ReplaceAll(of.Platform, "/", "-"))
+		test := Test{TestVerdict: api.TestVerdict{Step: step, Digest: of.Digest, Result: verdict}}
 		if err := i.describe(t, &test); err != nil {
 			return err
 		}
@@ -115,10 +108,10 @@ func (b *Built) TestResult(digest string) *sign.TestResult {
 	worst := map[string]int{}
 	r := &sign.TestResult{}
 	for _, t := range b.Tests {
-		if t.Of != "" && t.Of != digest && digest != b.Digest {
+		if t.Digest != "" && t.Digest != digest && digest != b.Digest {
 			continue
 		}
-		worst[t.Step] = max(worst[t.Step], slices.Index(sign.Verdicts, t.Verdict))
+		worst[t.Step] = max(worst[t.Step], slices.Index(sign.Verdicts, t.Result))
 		r.Configuration = append(r.Configuration, t.how)
 	}
 	if len(worst) == 0 {

@@ -122,10 +122,12 @@ func TestOtherTestResults(t *testing.T) {
 
 // Each platform has the verdicts of its own tests, and the index the worst of them.
 func TestTestResultsOfPlatforms(t *testing.T) {
-	built := &attest.Built{Digest: digest, Tests: []attest.Test{
-		{Step: "tests", Verdict: sign.Passed}, {Step: "evaluate", Of: parts[0],
-			Verdict: sign.Passed}, {Step: "evaluate", Of: parts[1], Verdict: sign.Failed},
-	}}
+	built := &attest.Built{Digest: digest}
+	for _, v := range []api.TestVerdict{{Step: "tests", Result: sign.Passed},
+		{Step: "evaluate", Digest: parts[0], Result: sign.Passed},
+		{Step: "evaluate", Digest: parts[1], Result: sign.Failed}} {
+		built.Tests = append(built.Tests, attest.Test{TestVerdict: v})
+	}
 	for image, want := range map[string][3]string{digest: {"FAILED", "tests", "evaluate"},
 		parts[0]: {"PASSED", "evaluate tests", ""}, parts[1]: {"FAILED", "tests", "evaluate"}} {
 		r := built.TestResult(image)

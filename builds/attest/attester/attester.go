@@ -223,8 +223,7 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	}
 	out.ProvenanceDigest = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 	for _, t := range p.built.Tests {
-		out.Tests = append(out.Tests,
-			api.TestVerdict{Step: t.Step, Digest: t.Of, Result: t.Verdict})
+		out.Tests = append(out.Tests, t.TestVerdict)
 	}
 	for _, part := range p.built.Platforms {
 		out.Platforms = append(out.Platforms, api.PlatformAttestation{Platform: part.Platform,
