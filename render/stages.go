@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Stages renders single files of a source again and again: with no function,
@@ -115,6 +115,26 @@ type Versions struct {
 	Line      int    // of the author's, 0 where a function made the object
 }
 
+// Each visits the values that each function set, or the author wrote; before is what was there
+// until then.
+func (v *Versions) Each(visit func(function int, at krm.Node, field, before string, there bool)) {
+	values := make(map[string]string)
+	for i, text := range v.Texts {
+		var o krm.Object
+		if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i],
+			krm.Origin{}); err != nil || !isObject {
+			continue
+		}
+		EachField(o.Root(), func(at krm.Node, field string) {
+			before, there := values[field]
+			if value := at.Text(); !there || before != value {
+				values[field] = value
+				visit(v.Functions[i], at, field, before, there)
+			}
+		})
+	}
+}
+
 // RefOf returns the name of an object, by its first lines if they are certain.
 func RefOf(text []byte, d krm.Document, item bool) (finding.Ref, bool) {
 	if head, ok := krm.HeadOf(text, d, item); ok {
@@ -163,49 +183,22 @@ func (f Staged) Versions() map[finding.Ref]*Versions {
 	return all
 }
 
-// appendKey appends a step to a mapping's entry. Keys that contain dots or
-// slashes are in brackets.
-func appendKey(path []byte, key string) []byte {
-	path = path[:len(path):len(path)]
-	if strings.ContainsAny(key, "./[]") {
-		return append(append(append(path, '['), key...), ']')
-	}
-	if len(path) > 0 {
-		path = append(path, '.')
-	}
-	return append(path, key...)
-}
-
-// appendItem appends a step to an item of a list: its name, or its index.
-func appendItem(path []byte, item krm.Node, index int) []byte {
-	path = path[:len(path):len(path)]
-	_, name := item.ItemName()
-	if name == "" {
-		name = strconv.Itoa(index)
-	}
-	return append(append(append(path, '['), name...), ']')
-}
-
-// Inside reports whether a field, by its path, is another one, or below it. All are below "".
-func Inside(field, of string) bool {
-	rest, ok := strings.CutPrefix(field, of)
-	return of == "" || ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
-}
-
 // EachField visits all values, scalars and collections, with their field paths, in
 // which items of lists that have names are called by them.
-func EachField(n krm.Node, visit func(at krm.Node, field string)) {
-	var descend func(n krm.Node, path []byte)
-	descend = func(n krm.Node, path []byte) {
-		visit(n, string(path))
-		for key, value := range n.Fields() {
-			descend(value, appendKey(path, key))
-		}
-		i := 0
-		for item := range n.Items() {
-			descend(item, appendItem(path, item, i))
-			i++
-		}
+func EachField(n krm.Node, visit func(at krm.Node, field string)) { eachField(n, "", visit) }
+
+func eachField(n krm.Node, at string, visit func(at krm.Node, field string)) {
+	visit(n, at)
+	for key, value := range n.Fields() {
+		eachField(value, text.JoinField(at, key), visit)
 	}
-	descend(n, nil)
+	i := 0
+	for item := range n.Items() {
+		_, name := item.ItemName()
+		if name == "" {
+			name = strconv.Itoa(i)
+		}
+		eachField(item, at+"["+name+"]", visit)
+		i++
+	}
 }

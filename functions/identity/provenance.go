@@ -1,23 +1,20 @@
 package identity
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Setting is one value that can be set, of those that decide what a workload
-// gets.
+// Setting is one value that can be set, of those that decide what a workload gets.
 type Setting struct {
-	// Name is the path below a TokenExchange's spec; for tracing "trace." and the
-	// path below an AgentTrace's spec; for a container "components." and the path
-	// below the RenderConfig's.
-	Name string
-	// Value is the effective one, as people write it.
-	Value string
+	Provenance
 	// Alter returns settings in which this one is another, so that what depends on
 	// it comes out different.
 	Alter func(Settings) Settings
@@ -43,7 +40,9 @@ const (
 
 // Provenance says where a setting comes from.
 type Provenance struct {
-	// Setting is its name, Value the effective one.
+	// Setting is the path below a TokenExchange's spec; for tracing "trace." and the
+	// path below an AgentTrace's spec; for a container "components." and the path
+	// below the RenderConfig's. Value is the effective one, as people write it.
 	Setting string `json:"setting" yaml:"setting"`
 	Value   string `json:"value" yaml:"value"`
 	By      Input  `json:"by" yaml:"by"`
@@ -53,6 +52,11 @@ type Provenance struct {
 	Field string `json:"field,omitempty" yaml:"field,omitempty"`
 	// Derived says that nobody set it: it follows from other settings.
 	Derived bool `json:"derived,omitempty" yaml:"derived,omitempty"`
+}
+
+// Place is where it is set: "armature.yaml:7", or "default".
+func (p Provenance) Place() string {
+	return cmp.Or(finding.Place{File: p.File, Line: p.Line}.String(), string(ByDefault))
 }
 
 // Inputs are what the settings of one workload were merged from. All but
@@ -68,41 +72,38 @@ type Inputs struct {
 	Settings *Settings
 }
 
-// Explain returns where each setting comes from. Nothing of it is worked out
+// Explain returns every setting with where it comes from. Nothing of it is worked out
 // during a render.
-func (in *Inputs) Explain() []Provenance {
-	var all []Provenance
-	for _, x := range in.Settings.All() {
-		p := Provenance{Setting: x.Name, Value: x.Value, By: ByDefault}
-		if x.row.derived != nil {
-			p.Derived = *x.row.derived(in.Settings)
+func (in *Inputs) Explain() []Setting {
+	all := in.Settings.All()
+	for i := range all {
+		x := &all[i]
+		x.Derived = x.row.derived != nil && *x.row.derived(in.Settings)
+		if !x.Derived {
+			in.find(&x.Provenance, x.row)
 		}
-		if !p.Derived {
-			in.find(&p, x)
-		}
-		all = append(all, p)
 	}
 	return all
 }
 
-func (in *Inputs) find(p *Provenance, x Setting) {
+func (in *Inputs) find(p *Provenance, x *setting) {
 	for _, a := range slices.Backward(in.Annotations) {
 		if name, ours := strings.CutPrefix(a.Key, in.Settings.Prefix+"/"); ours &&
-			x.row.annotation == name {
+			x.annotation == name {
 			p.By, p.File, p.Line, p.Field = ByAnnotation, in.File, a.Line, a.Field+"["+a.Key+"]"
 			return
 		}
 	}
-	fields := append([]string{x.Name, x.row.also.alias}, x.row.also.follows...)
+	fields := append([]string{x.path, x.also.alias}, x.also.follows...)
 	resource, by := in.TokenExchange, ByTokenExchange
-	if strings.HasPrefix(x.Name, "trace.") {
+	if strings.HasPrefix(x.path, "trace.") {
 		resource, by = in.AgentTrace, ByAgentTrace
 	}
 	for _, of := range [...]struct {
 		by     Input
 		origin *api.Origin
 		fields []string
-	}{{by, resource, fields}, {ByAgentRuntime, in.AgentRuntime, []string{x.row.also.runtime}},
+	}{{by, resource, fields}, {ByAgentRuntime, in.AgentRuntime, []string{x.also.runtime}},
 		{ByRenderConfig, in.Config, fields}} {
 		for _, name := range of.fields {
 			if field := of.by.field(name); name != "" && of.origin != nil && of.origin.Has(field) {
@@ -133,15 +134,12 @@ func (by Input) field(name string) string {
 
 // All returns every setting of the profile.
 func (s *Settings) All() (all []Setting) {
-	rows, profile := s.Profile.all.table, s.Profile
-	for i := range rows {
-		x := &rows[i]
+	for _, x := range s.Profile.all.table {
 		switch {
-		case !profile.Has(x.path):
+		case !s.Profile.Has(x.path):
 		case x.list.each != nil:
-			for _, item := range x.list.each(s) {
-				item.row = x
-				all = append(all, item)
+			for _, part := range x.list.each(s) {
+				all = append(all, part.explained(s))
 			}
 		default:
 			all = append(all, x.explained(s))
@@ -151,30 +149,23 @@ func (s *Settings) All() (all []Setting) {
 }
 
 // explained is the setting as it is in s.
-func (x *setting) explained(s *Settings) Setting {
-	e := Setting{Name: x.path, row: x, Alter: altered(x.alter)}
-	items := 0
-	switch at := x.at(s).(type) {
-	case *bool:
-		e.Value = strconv.FormatBool(*at)
-	case *int:
-		e.Value = strconv.Itoa(*at)
-	case *string:
-		e.Value = *at
-	case *[]int:
-		e.Value, items = strings.Trim(fmt.Sprint(*at), "[]"), len(*at)
-	case *[]string:
-		e.Value, items = strings.Join(*at, " "), len(*at)
+func (x setting) explained(s *Settings) Setting {
+	e := Setting{Provenance: Provenance{Setting: x.path, By: ByDefault}, row: &x,
+		Alter: altered(x.alter)}
+	clears := x.list.clear
+	if exporters, ok := x.at(s).(*[]Exporter); ok {
+		var words []string
+		for _, e := range *exporters {
+			words = append(words, strings.TrimSpace(e.Type+" "+e.Endpoint))
+		}
+		e.Value = strings.Join(words, ", ")
+	} else if value := reflect.ValueOf(x.at(s)).Elem(); value.Kind() != reflect.Slice {
+		e.Value = fmt.Sprint(value)
+	} else if e.Value = strings.Trim(fmt.Sprint(value), "[]"); value.Len() > 0 {
+		clears = func(s *Settings) { reflect.ValueOf(x.at(s)).Elem().SetZero() }
 	}
-	if items > 0 {
-		e.Clear = altered(func(s *Settings) {
-			switch at := x.at(s).(type) {
-			case *[]int:
-				*at = nil
-			case *[]string:
-				*at = nil
-			}
-		})
+	if clears != nil {
+		e.Clear = altered(clears)
 	}
 	return e
 }
@@ -200,6 +191,14 @@ func (x *setting) alter(s *Settings) {
 		*at = make([]string, max(1, len(*at)))
 		for i := range *at {
 			(*at)[i] = "/altered" + strconv.Itoa(i)
+		}
+	case *[]Exporter:
+		*at = slices.Clone(*at)
+		for i := range *at {
+			e := &(*at)[i]
+			e.Endpoint, e.Insecure = "altered.example:7", !e.Insecure
+			e.Protocol = another(e.Protocol, "grpc", "http/protobuf")
+			e.Compression = another(e.Compression, "none", "gzip")
 		}
 	}
 	if x.derived != nil {
@@ -239,61 +238,42 @@ func altered(alter func(*Settings)) func(Settings) Settings {
 	}
 }
 
-func eachRule(s *Settings) (all []Setting) {
-	for i, r := range s.Outbound.Rules {
-		add := func(field, value string, alter func(*Rule)) {
-			all = append(all,
-				Setting{Name: indexed("outbound.tokenExchange.destinationRules", i) + "." + field,
-					Value: value, Alter: altered(func(s *Settings) {
-						if i < len(s.Outbound.Rules) {
-							s.Outbound.Rules = slices.Clone(s.Outbound.Rules)
-							alter(&s.Outbound.Rules[i])
-						}
-					})})
+// part returns the row of a part of an item of a list. Other settings, with fewer items, do
+// not have it.
+func part[T any](path string, list func(*Settings) *[]T, i int, field string) setting {
+	return setting{path: path, at: func(s *Settings) any {
+		items := list(s)
+		if i >= len(*items) {
+			return fieldOf(new(T), field)
 		}
-		add("match.host", r.Host, func(r *Rule) { r.Host = "altered.example" })
-		all[len(all)-1].Clear = altered(func(s *Settings) {
+		*items = slices.Clone(*items) // which settings share
+		return fieldOf(&(*items)[i], field)
+	}}
+}
+
+func eachRule(s *Settings) (parts []setting) {
+	rules := func(s *Settings) *[]Rule { return &s.Outbound.Rules }
+	for i := range s.Outbound.Rules {
+		at := indexed("outbound.tokenExchange.destinationRules", i)
+		host := part(at+".match.host", rules, i, "Host")
+		host.list.clear = func(s *Settings) {
 			if i < len(s.Outbound.Rules) {
 				s.Outbound.Rules = slices.Delete(slices.Clone(s.Outbound.Rules), i, i+1)
 			}
-		})
-		add("passthrough", strconv.FormatBool(r.Passthrough),
-			func(r *Rule) { r.Passthrough = !r.Passthrough })
-		add("target.audience", r.Target.Audience, func(r *Rule) { r.Target.Audience = "altered" })
-		add("target.scopes", strings.Join(r.Target.Scopes, " "),
-			func(r *Rule) { r.Target.Scopes = []string{"altered"} })
-		add("tokenUrl", r.TokenURL, func(r *Rule) { r.TokenURL = "https://altered.example:7" })
+		}
+		url := part(at+".tokenUrl", rules, i, "TokenURL")
+		url.oneOf = []string{"https://altered.example:7"}
+		parts = append(parts, host, url, part(at+".passthrough", rules, i, "Passthrough"),
+			part(at+".target.audience", rules, i, "Target.Audience"),
+			part(at+".target.scopes", rules, i, "Target.Scopes"))
 	}
-	return all
+	return parts
 }
 
-func eachAttribute(s *Settings) (all []Setting) {
+func eachAttribute(s *Settings) (parts []setting) {
+	attributes := func(s *Settings) *[]Attribute { return &s.Trace.Attributes }
 	for i, a := range s.Trace.Attributes {
-		all = append(all, Setting{Name: "trace.resourceAttributes[" + a.Name + "]", Value: a.Value,
-			Alter: altered(func(s *Settings) {
-				if i < len(s.Trace.Attributes) {
-					s.Trace.Attributes = slices.Clone(s.Trace.Attributes)
-					s.Trace.Attributes[i].Value = "altered"
-				}
-			})})
+		parts = append(parts, part("trace.resourceAttributes["+a.Name+"]", attributes, i, "Value"))
 	}
-	return all
-}
-
-// allExporters returns the exporters as one setting.
-func allExporters(s *Settings) []Setting {
-	var words []string
-	for _, e := range s.Trace.Exporters {
-		words = append(words, strings.TrimSpace(e.Type+" "+e.Endpoint))
-	}
-	return []Setting{{Name: "trace.exporters", Value: strings.Join(words, ", "),
-		Alter: altered(func(s *Settings) {
-			s.Trace.Exporters = slices.Clone(s.Trace.Exporters)
-			for i := range s.Trace.Exporters {
-				e := &s.Trace.Exporters[i]
-				e.Endpoint, e.Insecure = "altered.example:7", !e.Insecure
-				e.Protocol, e.Compression = another(e.Protocol, "grpc", "http/protobuf"),
-					another(e.Compression, "none", "gzip")
-			}
-		})}}
+	return parts
 }

@@ -44,7 +44,7 @@ spec:
 	}
 	known := make(map[string]bool)
 	for _, x := range s.All() {
-		known[x.Name] = true
+		known[x.Setting] = true
 	}
 	var want []string
 	for _, f := range fields(reflect.TypeFor[api.IdentitySpec](), "") {
@@ -95,7 +95,7 @@ func TestAlterAltersOneSetting(t *testing.T) {
 			}
 		}
 		if changed != 1 {
-			t.Errorf("%s: %d settings changed", x.Name, changed)
+			t.Errorf("%s: %d settings changed", x.Setting, changed)
 		}
 	}
 }

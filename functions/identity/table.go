@@ -38,16 +38,18 @@ type otherFields struct {
 	follows []string
 }
 
-// list is how a list that is not of numbers or strings is merged and explained.
+// list is how a list that is not of numbers or strings is merged and explained: by each part
+// of its items, of which one clears the item.
 type list struct {
 	merge func(c *Checker, s *Settings, field string, value any)
-	each  func(*Settings) []Setting
+	each  func(*Settings) []setting
+	clear func(*Settings)
 }
 
 var lists = map[string]list{
-	"outbound.tokenExchange.destinationRules": {mergeRules, eachRule},
-	"trace.exporters":                         {mergeExporters, allExporters},
-	"trace.resourceAttributes":                {mergeAttributes, eachAttribute},
+	"outbound.tokenExchange.destinationRules": {merge: mergeRules, each: eachRule},
+	"trace.exporters":                         {merge: mergeExporters},
+	"trace.resourceAttributes":                {merge: mergeAttributes, each: eachAttribute},
 }
 
 // complete changes new values of settings to what they mean.

@@ -1,8 +1,8 @@
 package explain
 
 import (
-	"cmp"
-	"iter"
+	"bytes"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,53 +13,105 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/render"
 )
 
-// causes tries every setting of the workloads and notes where the render differs.
-func (e *explainer) causes(objects []*explained) error {
-	if len(e.inputs) == 0 {
-		return nil
-	}
-	baseline, err := e.variants.tried(func(s identity.Settings) identity.Settings { return s })
-	if err != nil {
-		return err
-	}
-	workloads := workloads(e.inputs, objects)
-	provenance := make(map[finding.Ref]map[string]identity.Provenance)
-	settings := make(map[string]identity.Setting)
-	var order []string
+// settings tries every setting of the workloads and notes where the render differs.
+func (e *explainer) settings() error {
+	all := make(map[string]identity.Setting)
+	of := make(map[finding.Ref]map[string]identity.Setting)
+	type maker struct{ namespace, title string }
+	makers := make(map[maker]finding.Ref)
 	for ref, in := range e.inputs {
-		provenance[ref] = make(map[string]identity.Provenance)
-		for _, p := range in.Explain() {
-			provenance[ref][p.Setting] = p
-		}
-		for _, x := range in.Settings.All() {
-			if _, known := settings[x.Name]; !known {
-				settings[x.Name] = x
-				order = append(order, x.Name)
+		of[ref] = make(map[string]identity.Setting)
+		makers[maker{ref.Namespace, ref.Kind + "/" + ref.Name}] = ref
+		for _, x := range in.Explain() {
+			of[ref][x.Setting] = x
+			if all[x.Setting].Clear == nil {
+				all[x.Setting] = x
 			}
 		}
 	}
-	slices.Sort(order)
-	for _, name := range order {
-		for _, alter := range [...]func(identity.Settings) identity.Settings{settings[name].Alter,
-			settings[name].Clear} {
+	for _, x := range e.objects {
+		own := false
+		if x.settings, own = of[x.Ref]; !own {
+			made, _ := x.Annotation(keys.RenderedFor)
+			x.settings = of[makers[maker{x.Namespace, made}]]
+		}
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		for _, alter := range [...]func(identity.Settings) identity.Settings{all[name].Alter,
+			all[name].Clear} {
 			if alter == nil {
 				continue
 			}
-			other, err := e.variants.tried(alter)
+			text, err := e.stages.Render(e.index, alter)
 			if err != nil {
 				return err
 			}
-			for i, x := range objects {
-				if p, ok := provenance[workloads[i]][name]; ok && !p.Derived {
-					e.compare(x, baseline[x.Ref], other[x.Ref], p)
+			e.compare(text, func(x *explained, s span, value string, there bool) {
+				if set, ok := x.settings[name]; ok && !set.Derived {
+					e.decides(x, s, set.Provenance, value, there)
 				}
-			}
+			})
 		}
 	}
 	settle(e.lines)
 	return nil
+}
+
+// decides notes a setting as the cause of the lines of a value, which is another one or not there
+// with another value of the setting.
+func (e *explainer) decides(x *explained, s span, p identity.Provenance, value string, there bool) {
+	if !there || s.to-s.line <= 1 {
+		e.because(s.entry, p, !there)
+		return
+	}
+	// Of a text of many lines, as many lines for as many are other values of the same;
+	// otherwise lines have gone.
+	for _, op := range difflib.NewMatcherWithJunk(linesOf(x.values[s.field]), linesOf(value),
+		false, nil).GetOpCodes() {
+		for line := op.I1; op.Tag != 'e' && line < op.I2; line++ {
+			e.because(s.line+1+line, p, op.I2-op.I1 != op.J2-op.J1)
+		}
+	}
+}
+
+// compare visits the values that functions set and that another render of the file changes; there
+// is false for a value that the other render lacks.
+func (e *explainer) compare(text []byte,
+	visit func(x *explained, s span, value string, there bool)) {
+	if bytes.Equal(text, e.rendered) {
+		return
+	}
+	type document struct {
+		krm.Document
+		item bool
+	}
+	others := make(map[finding.Ref]document)
+	render.EachObject(text, func(d krm.Document, item bool, _ int, ref finding.Ref) {
+		others[ref] = document{d, item}
+	})
+	for _, x := range e.objects {
+		d := others[x.Ref]
+		if bytes.Equal(text[d.Start:d.End], x.text) {
+			continue
+		}
+		var o krm.Object
+		values := make(map[string]string)
+		if isObject, err := o.Read(text, d.Document, d.item, krm.Origin{}); err == nil && isObject {
+			render.EachField(o.Root(), func(at krm.Node, field string) { values[field] = at.Text() })
+		}
+		for _, s := range x.spans {
+			value, there := values[s.field]
+			if s.function != Author && s.entry < len(e.lines) &&
+				(!there || value != x.values[s.field]) {
+				visit(x, s, value, there)
+			}
+		}
+	}
 }
 
 // maxResources bounds how many custom resources are tried.
@@ -68,16 +120,12 @@ const maxResources = 64
 // resources explains what no setting decides: it leaves out one custom resource
 // after the other, those of the file itself and those that others share, and
 // notes where the render differs.
-func (e *explainer) resources(objects []*explained) error {
+func (e *explainer) resources() error {
 	if !slices.ContainsFunc(e.lines, e.unexplained) {
 		return nil
 	}
 	e.lock()
-	baseline, err := e.variants.tried(nil)
-	if err != nil {
-		return err
-	}
-	candidates, err := e.variants.candidates(baseline)
+	found, err := e.candidates()
 	if err != nil {
 		return err
 	}
@@ -85,22 +133,96 @@ func (e *explainer) resources(objects []*explained) error {
 	for i, l := range e.lines {
 		open[i] = e.unexplained(l)
 	}
-	for _, c := range candidates {
-		without, err := e.variants.without(c)
+	for _, c := range found {
+		text := bytes.Clone(c.data)
+		blank(text, c.Start, c.End)
+		stages, err := e.otherwise(c.file, text)
+		if err != nil {
+			return err
+		}
+		without, err := stages.Render(e.index, nil)
 		if err != nil {
 			return err
 		}
 		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name,
-			By: identity.Input(c.ref.Kind), File: e.variants.all.Files[c.file].Path, Line: c.line}
-		for _, x := range objects {
-			e.compareUnexplained(x, baseline[x.Ref], without[x.Ref], p, open)
-		}
+			By: identity.Input(c.ref.Kind), File: e.src.Files[c.file].Path, Line: c.line}
+		e.compare(without, func(x *explained, s span, _ string, there bool) {
+			for line := s.entry; line < max(s.entry+1, min(s.to, e.height)); line++ {
+				if open[line] {
+					e.because(line, p, !there)
+				}
+				if !s.leaf {
+					break
+				}
+			}
+		})
 	}
-	if err := e.fields(objects, baseline, candidates, open); err != nil {
+	if err := e.fields(found, open); err != nil {
 		return err
 	}
-	settleReferred(e.lines, e.variants.stages.Rows())
+	settleReferred(e.lines, e.stages.Rows())
 	return nil
+}
+
+// candidate is a custom resource of the package.
+type candidate struct {
+	krm.Document
+	file int
+	data []byte // of the file
+	line int
+	ref  finding.Ref
+}
+
+// candidates returns what may decide: the resources of the file that do not stay, and those of
+// kinds that decide about objects of other files.
+func (e *explainer) candidates() (found []candidate, err error) {
+	shared := e.stages.SharedKinds()
+	stays := func(ref finding.Ref) bool {
+		return slices.ContainsFunc(e.objects, func(x *explained) bool { return x.Ref == ref })
+	}
+	for i, f := range e.src.Files {
+		if !e.stages.Touches(i) {
+			continue
+		}
+		data, err := e.src.Content(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if i != e.index && !slices.ContainsFunc(shared,
+			func(kind string) bool { return bytes.Contains(data, []byte("kind: "+kind)) }) {
+			continue
+		}
+		render.EachObject(data, func(d krm.Document, listed bool, line int, ref finding.Ref) {
+			if !listed && len(found) < maxResources &&
+				(slices.Contains(shared, ref.Kind) || i == e.index && !stays(ref)) {
+				found = append(found, candidate{d, i, data, line, ref})
+			}
+		})
+	}
+	return found, nil
+}
+
+// otherwise is the package where a file has another text.
+func (e *explainer) otherwise(file int, text []byte) (*render.Stages, error) {
+	src := e.src
+	src.Files = slices.Clone(src.Files)
+	src.Files[file].Data = text
+	return e.stagesOf(src, e.opt)
+}
+
+// stagesOf renders of the file that is explained only what is picked.
+func (e *explainer) stagesOf(src render.Source, opt render.Options) (*render.Stages, error) {
+	s, err := render.NewStages(src, opt)
+	if err != nil || e.picked == "" {
+		return s, err
+	}
+	data, err := src.Content(src.Files[e.index].Path)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := masked(data, e.picked)
+	s.Replace(e.index, text)
+	return s, nil
 }
 
 // unexplained reports whether a function wrote a line for a reason that is not
@@ -111,15 +233,15 @@ func (e *explainer) unexplained(l Line) bool {
 
 // reasons says what decides the values of the function that wrote a line.
 func (e *explainer) reasons(l Line) contract.Reasons {
-	rows := e.variants.stages.Rows()
+	rows := e.stages.Rows()
 	return rows[slices.IndexFunc(rows, func(r functions.Row) bool {
 		return r.Name == l.Function
 	})].Reasons
 }
 
 // always adds to what no setting decides the sentence about why it is there.
-func (e *explainer) always(objects []*explained) {
-	for _, x := range objects {
+func (e *explainer) always() {
+	for _, x := range e.objects {
 		why := "always, if the function changes the object"
 		if maker, made := x.Annotation(keys.RenderedFor); made {
 			why = "always in what is generated for " + maker
@@ -142,93 +264,13 @@ func (e *explainer) always(objects []*explained) {
 
 // lock explains digests by the lock beside the package.
 func (e *explainer) lock() {
-	if e.variants.opt.Lock == nil {
+	if e.opt.Lock == nil {
 		return
 	}
 	for i := range e.lines {
 		if l := &e.lines[i]; e.unexplained(*l) && e.reasons(*l) == contract.Lock {
 			l.Because = []identity.Provenance{{Setting: "images", By: "ImageLock",
-				File: e.variants.opt.Lock.Origin.File, Line: e.variants.opt.Lock.Origin.Line}}
-		}
-	}
-}
-
-// compareUnexplained notes a resource as the cause of lines that no setting
-// decides.
-func (e *explainer) compareUnexplained(x *explained, was, other *values, p identity.Provenance,
-	open []bool) {
-	for s, there := range e.differing(x, was, other) {
-		for line := s.entry; line < max(s.entry+1, min(s.to, e.height)); line++ {
-			if open[line] {
-				e.because(line, p, !there)
-			}
-			if !s.leaf {
-				break
-			}
-		}
-	}
-}
-
-// workloads returns, for each object, the workload that it is or that it was made for.
-func workloads(inputs map[finding.Ref]identity.Inputs, objects []*explained) []finding.Ref {
-	type maker struct{ namespace, title string }
-	makers := make(map[maker]finding.Ref, len(inputs))
-	for ref := range inputs {
-		makers[maker{ref.Namespace, ref.Kind + "/" + ref.Name}] = ref
-	}
-	of := make([]finding.Ref, len(objects))
-	for i, x := range objects {
-		if _, ok := inputs[x.Ref]; ok {
-			of[i] = x.Ref
-		} else {
-			of[i] = makers[maker{x.Namespace,
-				x.Get("metadata", "annotations", keys.RenderedFor).Text()}]
-		}
-	}
-	return of
-}
-
-// compare notes a setting as the cause of the lines that differ with another
-// value of it.
-func (e *explainer) compare(x *explained, was, other *values, p identity.Provenance) {
-	for s, there := range e.differing(x, was, other) {
-		if !there || s.to-s.line <= 1 {
-			e.because(s.entry, p, !there)
-			continue
-		}
-		// Of a text of many lines, as many lines for as many are other values of the same;
-		// otherwise lines have gone.
-		before, _ := was.get(s.field)
-		value, _ := other.get(s.field)
-		for _, op := range difflib.NewMatcherWithJunk(linesOf(before), linesOf(value), false,
-			nil).GetOpCodes() {
-			for line := op.I1; op.Tag != 'e' && line < op.I2; line++ {
-				e.because(s.line+1+line, p, op.I2-op.I1 != op.J2-op.J1)
-			}
-		}
-	}
-}
-
-func linesOf(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
-
-// differing yields the values that functions set and that another render changes; there is false
-// for a value that the other render lacks.
-func (e *explainer) differing(x *explained, was, other *values) iter.Seq2[span, bool] {
-	return func(yield func(s span, there bool) bool) {
-		if was == other {
-			return
-		}
-		for _, s := range x.spans {
-			if s.function < 0 || s.entry >= len(e.lines) {
-				continue
-			}
-			value, there := other.get(s.field)
-			if before, _ := was.get(s.field); there && value == before {
-				continue
-			}
-			if !yield(s, there) {
-				return
-			}
+				File: e.opt.Lock.Origin.File, Line: e.opt.Lock.Origin.Line}}
 		}
 	}
 }
@@ -255,24 +297,33 @@ func (e *explainer) because(entry int, p identity.Provenance, presence bool) {
 	}
 }
 
-// settle leaves out what explains nothing: a line that is there because of many
-// settings, all of them defaults, is there because its container is.
+func byDefault(p identity.Provenance) bool { return p.By == identity.ByDefault }
+
+// settle sorts explicit settings before defaults, and leaves out what explains nothing: a line
+// that is there because of many settings, all of them defaults, is there because its container is.
 func settle(lines []Line) {
+	key := func(p identity.Provenance) string {
+		if byDefault(p) {
+			return "1" + p.Setting
+		}
+		return "0" + p.Setting
+	}
 	for i := range lines {
 		l := &lines[i]
-		slices.SortStableFunc(l.Because, func(a, b identity.Provenance) int {
-			return cmp.Or(rank(a)-rank(b), strings.Compare(a.Setting, b.Setting))
+		slices.SortFunc(l.Because, func(a, b identity.Provenance) int {
+			return strings.Compare(key(a), key(b))
 		})
 		if !l.Presence {
 			continue
 		}
-		for _, says := range [...]func(identity.Provenance) bool{
-			func(p identity.Provenance) bool { return p.By != identity.ByDefault },
-			func(p identity.Provenance) bool { return strings.HasPrefix(p.Setting, "components.") },
+		for _, less := range [...]func(identity.Provenance) bool{
+			byDefault,
+			func(p identity.Provenance) bool {
+				return !strings.HasPrefix(p.Setting, "components.")
+			},
 		} {
-			if slices.ContainsFunc(l.Because, says) {
-				l.Because = slices.DeleteFunc(l.Because,
-					func(p identity.Provenance) bool { return !says(p) })
+			if left := slices.DeleteFunc(slices.Clone(l.Because), less); len(left) > 0 {
+				l.Because = left
 				break
 			}
 		}
@@ -282,25 +333,19 @@ func settle(lines []Line) {
 // settleReferred leaves out fields that have no default because a resource that is
 // referred to sets them, as a flavor does.
 func settleReferred(lines []Line, rows []functions.Row) {
-	referred := func(p identity.Provenance) bool {
-		return slices.ContainsFunc(rows, func(row functions.Row) bool {
-			return slices.ContainsFunc(row.Kinds, func(k contract.Kind) bool {
-				return k.Use == contract.Refers && p.By == identity.Input(k.Name)
-			})
-		})
-	}
-	for i := range lines {
-		if l := &lines[i]; slices.ContainsFunc(l.Because, referred) {
-			l.Because = slices.DeleteFunc(l.Because,
-				func(p identity.Provenance) bool { return p.By == identity.ByDefault })
+	var refers []identity.Input
+	for _, row := range rows {
+		for _, k := range row.Kinds {
+			if k.Use == contract.Refers {
+				refers = append(refers, identity.Input(k.Name))
+			}
 		}
 	}
-}
-
-// rank sorts explicit settings before defaults.
-func rank(p identity.Provenance) int {
-	if p.By == identity.ByDefault {
-		return 1
+	for i := range lines {
+		if l := &lines[i]; slices.ContainsFunc(l.Because, func(p identity.Provenance) bool {
+			return slices.Contains(refers, p.By)
+		}) {
+			l.Because = slices.DeleteFunc(l.Because, byDefault)
+		}
 	}
-	return 0
 }

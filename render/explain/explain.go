@@ -6,7 +6,6 @@ package explain
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -64,130 +64,122 @@ func File(src render.Source, opt render.Options, file string,
 	if i < 0 || !render.IsManifest(file) {
 		return Explanation{}, nil, fmt.Errorf("%s: %w", file, ErrNotInPackage)
 	}
-	e := explainer{variants: variants{index: i, all: src, opt: opt}, pick: pick,
+	e := explainer{src: src, opt: opt, index: i, pick: pick,
 		inputs: make(map[finding.Ref]identity.Inputs)}
-	opt.Observe = e.watch
+	opt.Observe = func(u *contract.Unit) {
+		if u.Injected() {
+			e.inputs[u.Object.Ref] = u.Inputs()
+		}
+	}
 	var err error
-	if e.variants.stages, err = render.NewStages(src, opt); err != nil {
+	if e.stages, err = render.NewStages(src, opt); err != nil {
 		return Explanation{}, nil, err
 	}
-	if !e.variants.stages.Touches(i) {
+	if !e.stages.Touches(i) {
 		return Explanation{}, nil, fmt.Errorf(
 			"%s: %w: it holds text for another tool, or spec.exclude leaves it alone", file,
 			ErrNotInPackage)
 	}
-	return e.explain()
+	lines, findings, err := e.explain()
+	if err != nil || finding.Failed(findings) {
+		finding.Sort(findings)
+		return Explanation{}, findings, err
+	}
+	return Explanation{File: file, Lines: lines}, findings, nil
 }
 
 // explainer works on one file.
 type explainer struct {
-	variants variants
-	pick     Selection
+	src    render.Source // with no document blanked
+	opt    render.Options
+	index  int // of the file
+	pick   Selection
+	stages *render.Stages
+	// picked is the Kind/name of the object of the author that is rendered; "" is all.
+	picked string
 
 	source   []byte
 	rendered []byte
 	// lines are those of the file. One more follows for each value that shares a
 	// line with others, in flow style.
-	lines  []Line
-	height int                             // of the file
-	shared map[int]bool                    // lines with several values, in flow style
-	inputs map[finding.Ref]identity.Inputs // of injected workloads
+	lines   []Line
+	height  int          // of the file
+	shared  map[int]bool // lines with several values, in flow style
+	objects []*explained
+	inputs  map[finding.Ref]identity.Inputs // of injected workloads
 }
 
-func (e *explainer) explain() (Explanation, []finding.Finding, error) {
-	file := e.variants.all.Files[e.variants.index].Path
-	source, err := e.variants.all.Content(file)
+func (e *explainer) explain() (lines []Line, findings []finding.Finding, err error) {
+	if e.source, err = e.src.Content(e.src.Files[e.index].Path); err != nil {
+		return nil, nil, err
+	}
+	if err := e.only(); err != nil {
+		return nil, nil, err
+	}
+	staged, err := e.stages.File(e.index)
 	if err != nil {
-		return Explanation{}, nil, err
+		return nil, nil, err
 	}
-	e.source = bytes.Clone(source)
-	if e.pick.Object != "" {
-		if err := e.only(); err != nil {
-			return Explanation{}, nil, err
-		}
-	}
-	staged, err := e.variants.stages.File(e.variants.index)
-	if err != nil {
-		return Explanation{}, nil, err
-	}
-	findings := e.variants.stages.Findings()
+	findings = e.stages.Findings()
 	if finding.Failed(findings) {
-		finding.Sort(findings)
-		return Explanation{}, findings, nil
+		return nil, findings, nil
 	}
 	e.rendered = staged.Texts[len(staged.Texts)-1]
-	objects := e.attribute(staged)
-	if err := e.causes(objects); err != nil {
-		return Explanation{}, nil, err
+	e.attribute(staged)
+	if err := e.settings(); err != nil {
+		return nil, nil, err
 	}
-	if err := e.resources(objects); err != nil {
-		return Explanation{}, nil, err
+	if err := e.resources(); err != nil {
+		return nil, nil, err
 	}
-	e.always(objects)
-	kept, err := e.selected(objects)
-	return Explanation{File: file, Lines: kept}, findings, err
-}
-
-// watch notes the settings of the workloads.
-func (e *explainer) watch(u *contract.Unit) {
-	if u.Injected() {
-		e.inputs[u.Object.Ref] = u.Inputs()
-	}
+	e.always()
+	lines, err = e.selected()
+	return lines, findings, err
 }
 
 // only blanks all documents but the one that is picked or that it is made for, so that a
-// stream of thousands costs no more than one of them. Lines stay where they are.
+// stream of thousands costs no more than one of them. Lines stay where they are. What the
+// object is made for, which may be made for another one, is in the rendered file.
 func (e *explainer) only() error {
-	if _, found := masked(e.source, e.pick.Object); found {
-		e.variants.picked = e.pick.Object
-	} else if err := e.findMaker(); err != nil {
-		return err
-	}
-	if e.variants.picked != "" {
-		text, _ := masked(e.source, e.variants.picked)
-		e.variants.stages.Replace(e.variants.index, text)
-	}
-	return nil
-}
-
-// findMaker looks in the rendered file for what the object is made for, which may be made
-// for another one.
-func (e *explainer) findMaker() error {
-	text, err := e.variants.stages.Render(e.variants.index, nil)
-	if err != nil {
-		return err
-	}
-	clear(e.inputs) // which are those of all workloads
-	makers := make(map[string]string)
-	render.Objects(render.File{Data: text}, func(o *krm.Object) {
-		maker, _ := o.Annotation(keys.RenderedFor)
-		makers[strings.ToLower(o.Kind)+"/"+o.Name] = maker
-	})
+	var makers map[string]string
 	for at, tries := e.pick.Object, 0; at != "" && tries < 8; tries++ {
-		kind, name, _ := strings.Cut(at, "/")
-		at = makers[strings.ToLower(kind)+"/"+name]
-		if _, found := masked(e.source, at); found {
-			e.variants.picked = at
+		if text, found := masked(e.source, at); found {
+			e.picked = at
+			e.stages.Replace(e.index, text)
 			return nil
 		}
+		if makers == nil {
+			text, err := e.stages.Render(e.index, nil)
+			if err != nil {
+				return err
+			}
+			clear(e.inputs) // which are those of all workloads
+			makers = make(map[string]string)
+			render.Objects(render.File{Data: text}, func(o *krm.Object) {
+				maker, _ := o.Annotation(keys.RenderedFor)
+				makers[strings.ToLower(o.Kind)+"/"+o.Name] = maker
+			})
+		}
+		kind, name, _ := strings.Cut(at, "/")
+		at = makers[strings.ToLower(kind)+"/"+name]
 	}
 	return nil
 }
 
 // masked returns a file without the documents of other objects than Kind/name, and reports whether
 // it has that one. Items of lists stay: a list has to stay one.
-func masked(data []byte, object string) (text []byte, found bool) {
+func masked(data []byte, object string) (left []byte, found bool) {
 	kind, name, _ := strings.Cut(object, "/")
-	text = bytes.Clone(data)
+	left = bytes.Clone(data)
 	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		if ref, ok := render.RefOf(data, d, item); ok && strings.EqualFold(ref.Kind, kind) &&
 			ref.Name == name {
 			found = true
 		} else if !item {
-			blank(text, d.Start, d.End)
+			blank(left, d.Start, d.End)
 		}
 	})
-	return text, found
+	return left, found
 }
 
 // blank leaves nothing of a part of a text but its lines.
@@ -197,11 +189,6 @@ func blank(text []byte, from, to int) {
 			text[i] = ' '
 		}
 	}
-}
-
-// PlaceOf returns where a cause is set: "armature.yaml:7", or "default".
-func PlaceOf(p identity.Provenance) string {
-	return cmp.Or(finding.Place{File: p.File, Line: p.Line}.String(), "default")
 }
 
 // Reason returns the causes of a line for people: "inject: inbound.port (armature.yaml:7)".
@@ -214,15 +201,14 @@ func (l *Line) Reason() string {
 	}
 	var words []string
 	for _, p := range l.Because {
-		words = append(words, p.Setting+" ("+PlaceOf(p)+")")
+		words = append(words, p.Setting+" ("+p.Place()+")")
 	}
-	if len(words) == 0 && l.Always != "" {
-		return l.Function + ": " + l.Always
-	}
-	if len(words) == 0 {
+	switch {
+	case len(words) == 0 && l.Always == "":
 		return l.Function
-	}
-	if l.Presence {
+	case len(words) == 0:
+		return l.Function + ": " + l.Always
+	case l.Presence:
 		return l.Function + ": there by " + strings.Join(words, ", ")
 	}
 	return l.Function + ": " + strings.Join(words, ", ")
@@ -237,20 +223,16 @@ type Selection struct {
 }
 
 // selected returns the requested lines, in the order of the file.
-func (e *explainer) selected(objects []*explained) ([]Line, error) {
+func (e *explainer) selected() ([]Line, error) {
 	keep := make([]bool, len(e.lines))
-	var fields []string
-	found := e.pick.Object == "" && e.pick.Field == ""
-	for i := range keep {
-		keep[i] = found
-	}
 	mark := func(from, to int) {
 		for line := from; line < min(to, e.height); line++ {
-			keep[line], found = true, true
+			keep[line] = true
 		}
 	}
+	var fields []string
 	kind, name, _ := strings.Cut(e.pick.Object, "/")
-	for _, x := range objects {
+	for _, x := range e.objects {
 		made := x.Get("metadata", "annotations", keys.RenderedFor).Text()
 		if e.pick.Object != "" && !(strings.EqualFold(x.Kind, kind) && x.Name == name) &&
 			(made != e.pick.Object || e.pick.Field != "") {
@@ -260,23 +242,26 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 			mark(x.from, x.to)
 		}
 		for _, s := range x.spans {
-			if render.Inside(s.field, e.pick.Field) {
+			if text.Inside(s.field, e.pick.Field) {
 				mark(s.line, s.to)
 				keep[s.entry] = true
 			}
 			fields = append(fields, s.field)
 		}
 	}
-	if !found && e.pick.Field == "" {
-		return nil, fmt.Errorf("the rendered file has no object %s: write it as Kind/name", e.pick.Object)
-	}
-	if !found {
+	all := e.pick == Selection{}
+	switch {
+	case all || slices.Contains(keep, true):
+	case e.pick.Field == "":
+		return nil, fmt.Errorf("the rendered file has no object %s: write it as Kind/name",
+			e.pick.Object)
+	default:
 		return nil, fmt.Errorf("no object of the rendered file has %s%s", e.pick.Field,
-			suggestion(neighbours(fields, e.pick.Field)))
+			suggestion(fields, e.pick.Field))
 	}
 	var lines []Line
 	for i, l := range e.lines {
-		if keep[i] {
+		if all || keep[i] {
 			lines = append(lines, l)
 		}
 	}
@@ -284,9 +269,10 @@ func (e *explainer) selected(objects []*explained) ([]Line, error) {
 	return lines, nil
 }
 
-// neighbours returns the fields beside one that is not there, or else beside the
-// nearest field around it.
-func neighbours(fields []string, field string) (near []string) {
+// suggestion names the fields beside one that is not there, or else beside the nearest
+// field around it.
+func suggestion(fields []string, field string) string {
+	var near []string
 	for at := field; at != "" && len(near) == 0; at = parent(at) {
 		for _, f := range fields {
 			if parent(f) == parent(at) {
@@ -294,7 +280,12 @@ func neighbours(fields []string, field string) (near []string) {
 			}
 		}
 	}
-	return near
+	slices.Sort(near)
+	near = slices.Compact(near)
+	if len(near) == 0 {
+		return ": leave the field out to see them all"
+	}
+	return ": there is " + strings.Join(near[:min(len(near), 8)], ", ")
 }
 
 // parent is the field that another one is in. A key that contains dots is
@@ -304,13 +295,4 @@ func parent(field string) string {
 		return field[:max(0, strings.LastIndexByte(field, '['))]
 	}
 	return field[:max(0, strings.LastIndexByte(field, '.'))]
-}
-
-func suggestion(near []string) string {
-	slices.Sort(near)
-	near = slices.Compact(near)
-	if len(near) == 0 {
-		return ": leave the field out to see them all"
-	}
-	return ": there is " + strings.Join(near[:min(len(near), 8)], ", ")
 }

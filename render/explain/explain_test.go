@@ -134,10 +134,12 @@ func TestExplain(t *testing.T) {
 }
 
 // TestExplainLists: what is there because of the items of a list names the list, and what
-// has their value.
+// has their value, also beside a workload for which the list is empty.
 func TestExplainLists(t *testing.T) {
 	archive := strings.Replace(explainable, "  outbound:\n",
 		"  inbound: {validation: {enabled: true, requiredScopes: [weather.read]}}\n  outbound:\n", 1)
+	_, web, _ := strings.Cut(archive, "-- web.yaml --\n")
+	archive += "---\n" + strings.ReplaceAll(web, "web", "other") // whose list is empty
 	e, err := explanationOf(t, archive, "web.yaml", explain.Selection{Field: "data[envoy.yaml]"})
 	if err != nil {
 		t.Fatal(err)

@@ -2,20 +2,27 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 )
 
 // explained is an object of the rendered file.
 type explained struct {
-	*krm.Object
+	krm.Object
+	text     []byte
 	from, to int // its lines in the file, from 0
-	// spans are its values in the order of their lines.
-	spans []span
+	// spans are its values in the order of their lines, and values their texts by their fields.
+	spans  []span
+	values map[string]string
+	// settings are those of the workload that it is or that it was made for, by their names.
+	settings map[string]identity.Setting
 }
 
 // span is a value of a rendered object with the lines that it begins and ends on.
@@ -23,80 +30,53 @@ type span struct {
 	field    string
 	line     int // in the file, from 0
 	to       int // behind its last line
-	function int // of the rows, -1 for the author
+	function string
 	entry    int // among explainer.lines
 	leaf     bool
-	value    string
 }
 
 // attribute finds the function that set each value, and fills in the lines.
-func (e *explainer) attribute(f render.Staged) (objects []*explained) {
-	for _, line := range bytes.Split(bytes.TrimSuffix(e.rendered, []byte{'\n'}), []byte{'\n'}) {
-		e.lines = append(e.lines, Line{Line: len(e.lines) + 1,
-			Text: strings.TrimRight(string(line), "\r"), Function: Author})
+func (e *explainer) attribute(f render.Staged) {
+	for _, line := range linesOf(string(e.rendered)) {
+		e.lines = append(e.lines, Line{Line: len(e.lines) + 1, Text: line, Function: Author})
 	}
 	e.height, e.shared = len(e.lines), make(map[int]bool)
 	versions := f.Versions()
 	render.EachDocument(e.rendered, func(d krm.Document, item bool, line int) {
-		o := new(krm.Object)
-		if isObject, err := o.Read(e.rendered, d, item,
+		x := &explained{text: e.rendered[d.Start:d.End], from: line - 1,
+			values: make(map[string]string)}
+		x.to = x.from + len(linesOf(string(x.text)))
+		if isObject, err := x.Read(e.rendered, d, item,
 			krm.Origin{File: f.Path, Line: line}); err != nil || !isObject {
 			return
 		}
-		x := &explained{Object: o, from: line - 1,
-			to: line - 1 + lineCount(e.rendered[d.Start:d.End])}
-		setter := setters(versions[o.Ref])
-		render.EachField(o.Root(), func(at krm.Node, field string) {
-			if field != "" {
-				function, known := setter[field]
-				if !known {
-					function = -1
+		setter := make(map[string]string)
+		if v := versions[x.Ref]; v != nil {
+			v.Each(func(function int, _ krm.Node, field, _ string, _ bool) {
+				if setter[field] = Author; function >= 0 {
+					setter[field] = e.stages.Rows()[function].Name
 				}
+			})
+		}
+		render.EachField(x.Root(), func(at krm.Node, field string) {
+			if field != "" {
+				x.values[field] = at.Text()
 				x.spans = append(x.spans, span{
-					field: field, line: at.Line() - 1, entry: at.Line() - 1, function: function,
-					leaf: !at.IsMap() && !at.IsList(), value: at.Text(),
+					field: field, line: at.Line() - 1, entry: at.Line() - 1,
+					function: cmp.Or(setter[field], Author), leaf: !at.IsMap() && !at.IsList(),
 				})
 			}
 		})
 		x.close()
 		e.fill(x)
-		objects = append(objects, x)
+		e.objects = append(e.objects, x)
 	})
 	e.sources()
-	return objects
 }
 
-func lineCount(text []byte) int {
-	n := bytes.Count(text, []byte{'\n'})
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		n++
-	}
-	return n
-}
-
-// setters returns, for each field of an object, the function that set its final value; -1 for the
-// author.
-func setters(v *render.Versions) map[string]int {
-	setter := make(map[string]int)
-	if v == nil {
-		return setter
-	}
-	before := make(map[string]string)
-	for i, text := range v.Texts {
-		var o krm.Object
-		if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i],
-			krm.Origin{}); err != nil || !isObject {
-			continue
-		}
-		render.EachField(o.Root(), func(at krm.Node, field string) {
-			value := at.Text()
-			if was, there := before[field]; !there || was != value {
-				setter[field] = v.Functions[i]
-			}
-			before[field] = value
-		})
-	}
-	return setter
+// linesOf returns the lines of a text without their ends.
+func linesOf(text string) []string {
+	return strings.Split(strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
 }
 
 // close sets the end of each value: where the next value that is not inside of it begins.
@@ -105,7 +85,7 @@ func (x *explained) close() {
 		s := &x.spans[i]
 		s.to = x.to
 		for _, later := range x.spans[i+1:] {
-			if !render.Inside(later.field, s.field) {
+			if !text.Inside(later.field, s.field) {
 				s.to = max(later.line, s.line+1)
 				break
 			}
@@ -113,27 +93,38 @@ func (x *explained) close() {
 	}
 }
 
-// lineOwner returns the value that explains each line. For a line with several values, for instance
-// the dash of an item with its first field, it is the last one.
-func (x *explained) lineOwner() map[int]span {
-	owner := make(map[int]span)
+// fill writes what is known of the object's values into their lines. A line with several values,
+// for instance the dash of an item with its first field, is explained by the last one.
+func (e *explainer) fill(x *explained) {
 	for _, s := range x.spans {
-		owner[s.line] = s
-		for line := s.line + 1; s.leaf && line < s.to; line++ {
-			owner[line] = s
+		for line := s.line; line < e.height && (line == s.line || s.leaf && line < s.to); line++ {
+			l := &e.lines[line]
+			l.Object, l.Field, l.Function = x.Ref, s.field, s.function
 		}
 	}
-	return owner
+	e.share(x)
+	// Comments and apiVersion lines of a generated object are its function's.
+	if len(x.spans) == 0 || x.spans[0].function == Author {
+		return
+	}
+	for line := x.from; line < x.to && line < e.height; line++ {
+		if e.lines[line].Field == "" {
+			e.lines[line].Function = x.spans[0].function
+		}
+	}
+	if x.from > 0 && strings.HasPrefix(e.lines[x.from-1].Text, "---") {
+		e.lines[x.from-1].Function = x.spans[0].function
+	}
 }
 
-// share returns the values that functions set on a line with others, in flow style, an entry
-// each. The line itself is the author's if one of its values is.
+// share gives an entry to each of the values that functions set on a line with others, in flow
+// style. The line itself is the author's if one of its values is.
 func (e *explainer) share(x *explained) {
 	leaves, authored := make(map[int]int), make(map[int]bool)
 	for _, s := range x.spans {
 		if s.leaf {
 			leaves[s.line]++
-			authored[s.line] = authored[s.line] || s.function < 0
+			authored[s.line] = authored[s.line] || s.function == Author
 		}
 	}
 	for i := range x.spans {
@@ -146,77 +137,40 @@ func (e *explainer) share(x *explained) {
 		} else {
 			e.lines[s.line].Always = "its values follow"
 		}
-		if s.function >= 0 {
+		if s.function != Author {
 			s.entry = len(e.lines)
 			e.lines = append(e.lines, Line{
-				Line: s.line + 1, Text: s.field + ": " + strconv.Quote(s.value), Object: x.Ref,
-				Field: s.field, Function: e.function(*s),
+				Line: s.line + 1, Text: s.field + ": " + strconv.Quote(x.values[s.field]),
+				Object: x.Ref, Field: s.field, Function: s.function,
 			})
 		}
-	}
-}
-
-func (e *explainer) function(s span) string {
-	if s.function < 0 {
-		return Author
-	}
-	return e.variants.stages.Rows()[s.function].Name
-}
-
-// fill writes what is known of the object's values into their lines.
-func (e *explainer) fill(x *explained) {
-	for line, s := range x.lineOwner() {
-		if line < e.height {
-			l := &e.lines[line]
-			l.Object, l.Field, l.Function = x.Ref, s.field, e.function(s)
-		}
-	}
-	e.share(x)
-	// Comments and apiVersion lines of a generated object are its function's.
-	if len(x.spans) == 0 || x.spans[0].function < 0 {
-		return
-	}
-	for line := x.from; line < x.to && line < e.height; line++ {
-		if e.lines[line].Field == "" {
-			e.lines[line].Function = e.function(x.spans[0])
-		}
-	}
-	if x.from > 0 && strings.HasPrefix(e.lines[x.from-1].Text, "---") {
-		e.lines[x.from-1].Function = e.function(x.spans[0])
 	}
 }
 
 // sources sets the author's lines to their numbers in the author's file: in the same order, the
 // next line with the same text. A file that was rendered before has them where they are.
 func (e *explainer) sources() {
-	if bytes.Equal(e.rendered, e.source) {
-		for i := range e.height {
-			if l := &e.lines[i]; l.Function == Author {
-				l.Source = i + 1
-			}
-		}
-		return
-	}
 	// lines by their text, and by their key
 	texts, firsts := make(map[string][]int), make(map[string][]int)
-	for i, line := range bytes.Split(bytes.TrimSuffix(e.source, []byte{'\n'}), []byte{'\n'}) {
-		text := strings.TrimRight(string(line), "\r")
+	for i, text := range linesOf(string(e.source)) {
 		texts[text] = append(texts[text], i)
 		if key, _, ok := strings.Cut(text, ":"); ok && strings.TrimSpace(key) != "" {
 			firsts[key] = append(firsts[key], i)
 		}
 	}
-	at := 0
+	at, same := 0, bytes.Equal(e.rendered, e.source)
 	for i := range e.height {
 		l := &e.lines[i]
-		var candidates [][]int
-		switch {
-		case l.Function == Author && e.shared[i]: // functions may have added to the line
+		if l.Function != Author {
+			continue
+		}
+		candidates := [][]int{texts[l.Text], texts[strings.TrimPrefix(l.Text, render.ConsumedLine)]}
+		if e.shared[i] { // functions may have added to the line
 			key, _, _ := strings.Cut(l.Text, ":")
 			candidates = [][]int{firsts[key]}
-		case l.Function == Author:
-			candidates = [][]int{texts[l.Text],
-				texts[strings.TrimPrefix(l.Text, render.ConsumedLine)]}
+		}
+		if same {
+			candidates = [][]int{{i}}
 		}
 		next := -1
 		for _, lines := range candidates {

@@ -75,30 +75,17 @@ func changes(f render.Staged) (found []change) {
 		if byFunctions < 2 {
 			continue
 		}
-		before, setter := make(map[string]string), make(map[string]int)
-		for i, text := range v.Texts {
-			var o krm.Object
-			if isObject, err := o.Read(text, krm.Document{End: len(text)}, v.Listed[i],
-				krm.Origin{}); err != nil || !isObject {
-				continue
+		setter := make(map[string]int)
+		v.Each(func(function int, at krm.Node, field, before string, there bool) {
+			if at.IsMap() || at.IsList() || function < 0 {
+				return
 			}
-			function := v.Functions[i]
-			render.EachField(o.Root(), func(at krm.Node, field string) {
-				if at.IsMap() || at.IsList() {
-					return
-				}
-				value := at.Text()
-				was, there := before[field]
-				before[field] = value
-				if function < 0 || there && was == value {
-					return
-				}
-				if first, set := setter[field]; set && there {
-					found = append(found, change{ref, f.Path, v.Line, field, first, function, was, value})
-				}
-				setter[field] = function
-			})
-		}
+			if first, set := setter[field]; set && there {
+				found = append(found, change{ref, f.Path, v.Line, field, first, function, before,
+					at.Text()})
+			}
+			setter[field] = function
+		})
 	}
 	slices.SortFunc(found, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.ref.Name, b.ref.Name),

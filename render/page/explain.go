@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
-	"github.com/armature-dev/armature/render"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/explain"
 )
 
@@ -39,20 +39,11 @@ type object struct {
 	Runs  []run
 }
 
-// run is a row of lines that have one reason.
+// run is a row of lines that have one reason, which is that of the first.
 type run struct {
-	Class    string
-	Function string
-	Presence bool
-	Always   string // why it is there, where no cause is known
-	Source   string // "web.yaml:5–12" for the author's
-	Causes   []cause
-	Lines    []line
+	*explain.Line
+	Lines []line
 }
-
-// cause is a setting, where it is set, and by what; with the field where that has
-// another name.
-type cause struct{ Setting, Place, By string }
 
 type line struct {
 	Number int
@@ -65,15 +56,37 @@ func Explain(w io.Writer, e explain.Explanation) error {
 	return write(w, "explain.html", explanationOf(e))
 }
 
+// explanationOf makes objects and runs of lines. A separator begins an object, and so does
+// another one without a separator, as in a list.
 func explanationOf(e explain.Explanation) *explanation {
 	p := &explanation{File: e.File, Lines: len(e.Lines), Open: len(e.Lines) <= open}
 	written := make(map[string]int)
-	x := &assembly{page: p}
+	var none, at finding.Ref
+	var above *explain.Line // the line before, of the same object
+	why := ""               // its reason
 	for i := range e.Lines {
-		written[e.Lines[i].Function]++
-		x.add(&e.Lines[i])
+		l := &e.Lines[i]
+		written[l.Function]++
+		other := l.Object != none && at != none && l.Object != at
+		if i == 0 || other || strings.HasPrefix(l.Text, "---") {
+			p.Objects = append(p.Objects, object{ID: len(p.Objects) + 1, Name: "no object"})
+			above, at = nil, none
+		}
+		o := &p.Objects[len(p.Objects)-1]
+		if l.Object != none {
+			at, o.Name = l.Object, l.Object.String()
+		}
+		if o.Lines++; l.Function != explain.Author {
+			o.Added++
+		}
+		reason := reason(l)
+		if above == nil || reason != why || !follows(l, above) {
+			o.Runs = append(o.Runs, run{Line: l})
+		}
+		r := &o.Runs[len(o.Runs)-1]
+		r.Lines = append(r.Lines, line{l.Line, masked(l, above)})
+		above, why = l, reason
 	}
-	x.end()
 	p.Authored = written[explain.Author]
 	p.Legend = append(p.Legend, writer{class(explain.Author), explain.Author,
 		"written in the source, at the lines that are named", p.Authored})
@@ -91,41 +104,6 @@ func class(function string) string {
 	return "f" + strconv.Itoa(slices.Index(functions.Names(), function)+1)
 }
 
-// assembly makes objects and runs of lines.
-type assembly struct {
-	page  *explanation
-	at    *object
-	ref   finding.Ref   // of the object
-	above *explain.Line // the line before, of the same object
-	why   string        // its reason
-}
-
-// add takes the next line. A separator begins an object, and so does another one
-// without a separator, as in a list.
-func (x *assembly) add(l *explain.Line) {
-	other := l.Object != finding.Ref{} && x.ref != finding.Ref{} && l.Object != x.ref
-	if x.at == nil || other || strings.HasPrefix(l.Text, "---") {
-		x.end()
-		x.at = &object{ID: len(x.page.Objects) + 1}
-	}
-	if l.Object != (finding.Ref{}) {
-		x.ref = l.Object
-		x.at.Name = l.Object.String()
-	}
-	x.at.Lines++
-	if l.Function != explain.Author {
-		x.at.Added++
-	}
-	text := masked(l, x.above)
-	why := reason(l)
-	if last := len(x.at.Runs) - 1; last >= 0 && x.above != nil && why == x.why && follows(l, x.above) {
-		x.at.Runs[last].Lines = append(x.at.Runs[last].Lines, line{l.Line, text})
-	} else {
-		x.at.Runs = append(x.at.Runs, runOf(l, line{l.Line, text}))
-	}
-	x.above, x.why = l, why
-}
-
 // reason of a line, without the number of the author's line.
 func reason(l *explain.Line) string {
 	if l.Function == explain.Author {
@@ -140,42 +118,30 @@ func follows(l, above *explain.Line) bool {
 		above.Source > 0 && l.Source == above.Source+1
 }
 
-func runOf(l *explain.Line, first line) run {
-	r := run{Class: class(l.Function), Function: l.Function, Presence: l.Presence, Always: l.Always,
-		Lines: []line{first}}
-	if l.Function == explain.Author && l.Source > 0 {
-		r.Source = strconv.Itoa(l.Source)
+// Class is that of who wrote the lines.
+func (r run) Class() string { return class(r.Function) }
+
+// Written are the lines of the author's file: "5–12"; "" for those of functions.
+func (r run) Written() string {
+	switch more := r.Lines[len(r.Lines)-1].Number - r.Line.Line; {
+	case r.Function != explain.Author || r.Source == 0:
+		return ""
+	case len(r.Lines) == 1:
+		return strconv.Itoa(r.Source)
+	default:
+		return fmt.Sprintf("%d–%d", r.Source, r.Source+more)
 	}
-	for _, p := range l.Because {
-		c := cause{Setting: p.Setting, Place: explain.PlaceOf(p)}
-		if p.By != identity.ByDefault {
-			c.By = string(p.By)
-			if p.Field != "" && p.Field != "spec."+p.Setting {
-				c.By += " " + p.Field
-			}
-		}
-		r.Causes = append(r.Causes, c)
-	}
-	return r
 }
 
-// end finishes the object at hand.
-func (x *assembly) end() {
-	if x.at == nil {
-		return
+// by is what set a setting, with the field where that has another name.
+func by(p identity.Provenance) string {
+	switch {
+	case p.By == identity.ByDefault:
+		return ""
+	case p.Field == "" || p.Field == "spec."+p.Setting:
+		return string(p.By)
 	}
-	if x.at.Name == "" {
-		x.at.Name = "no object"
-	}
-	for i := range x.at.Runs {
-		if r := &x.at.Runs[i]; r.Source != "" && len(r.Lines) > 1 {
-			first, _ := strconv.Atoi(r.Source)
-			r.Source = fmt.Sprintf("%d–%d", first,
-				first+r.Lines[len(r.Lines)-1].Number-r.Lines[0].Number)
-		}
-	}
-	x.page.Objects = append(x.page.Objects, *x.at)
-	x.at, x.above, x.ref = nil, nil, finding.Ref{}
+	return string(p.By) + " " + p.Field
 }
 
 // lastApplied is kubectl's copy of an object, a Secret's values included.
@@ -184,24 +150,18 @@ const lastApplied = "metadata.annotations[kubectl.kubernetes.io/last-applied-con
 // masked is the text of a line without the value of a Secret. A page travels further
 // than a terminal's text.
 func masked(l, above *explain.Line) string {
-	key := false
-	for _, field := range [...]string{"data", "stringData", lastApplied} {
-		key = key || render.Inside(l.Field, field)
-	}
-	indent := l.Text[:len(l.Text)-len(strings.TrimLeft(l.Text, " "))]
-	if l.Object.Kind == "Secret" && strings.ContainsAny(l.Text, "{}") {
-		key = true // in flow style, a line has more fields than one
-	}
-	if l.Object.Kind != "Secret" || !key {
+	secret := strings.ContainsAny(l.Text, "{}") || // in flow style, a line has more fields than one
+		slices.ContainsFunc([]string{"data", "stringData", lastApplied},
+			func(of string) bool { return text.Inside(l.Field, of) })
+	if l.Object.Kind != "Secret" || !secret {
 		return l.Text
 	}
+	indent := l.Text[:len(l.Text)-len(strings.TrimLeft(l.Text, " "))]
 	if above != nil && above.Field == l.Field && above.Object == l.Object && above.Line != l.Line {
 		return indent + "***" // of a text of many lines
 	}
-	if l.Field == "data" || l.Field == "stringData" {
-		if strings.TrimSpace(l.Text) == l.Field+":" {
-			return l.Text
-		}
+	if (l.Field == "data" || l.Field == "stringData") && strings.TrimSpace(l.Text) == l.Field+":" {
+		return l.Text
 	}
 	// The key may be shown where it is one: a value in quotes may have a colon, too.
 	name, _, ok := strings.Cut(l.Text, ": ")

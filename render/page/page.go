@@ -21,7 +21,7 @@ var files embed.FS
 // templates are parsed when the first page is printed: other commands pay nothing.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(
-		template.New("").Funcs(template.FuncMap{"plain": text.Plain, "count": count,
+		template.New("").Funcs(template.FuncMap{"plain": text.Plain, "count": count, "by": by,
 			"tokens": func() template.CSS { return template.CSS(design.Tokens) }}).ParseFS(files,
 			"templates/*"))
 })
