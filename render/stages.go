@@ -88,25 +88,6 @@ func (s *Stages) render(i int, rows []functions.Row,
 	return out, nil
 }
 
-// Staged is one file as it was after each function: Texts[0] without any.
-type Staged struct {
-	Path  string
-	Texts [][]byte
-}
-
-// File renders a file of the source in stages.
-func (s *Stages) File(i int) (f Staged, err error) {
-	f.Path = s.engine.src.Files[i].Path
-	for n := range len(s.rows) + 1 {
-		text, err := s.render(i, s.rows[:n], nil)
-		if err != nil {
-			return f, err
-		}
-		f.Texts = append(f.Texts, text)
-	}
-	return f, nil
-}
-
 // Versions are the texts of one object after the functions that changed it.
 type Versions struct {
 	Functions []int // indices of the rows, -1 for the author
@@ -157,11 +138,16 @@ func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, r
 	})
 }
 
-// Versions gathers the objects of a file. Most are the same after most functions.
-func (f Staged) Versions() map[finding.Ref]*Versions {
-	all := make(map[finding.Ref]*Versions)
-	for n, text := range f.Texts {
-		if n > 0 && bytes.Equal(text, f.Texts[n-1]) {
+// Versions renders a file with no function, with the first one, and so on, and gathers its objects.
+// Most are the same after most functions. The text is that with all functions.
+func (s *Stages) Versions(i int) (text []byte, all map[finding.Ref]*Versions, err error) {
+	all = make(map[finding.Ref]*Versions)
+	for n := range len(s.rows) + 1 {
+		before := text
+		if text, err = s.render(i, s.rows[:n], nil); err != nil {
+			return nil, nil, err
+		}
+		if n > 0 && bytes.Equal(text, before) {
 			continue
 		}
 		EachObject(text, func(d krm.Document, listed bool, line int, ref finding.Ref) {
@@ -180,7 +166,7 @@ func (f Staged) Versions() map[finding.Ref]*Versions {
 			}
 		})
 	}
-	return all
+	return text, all, nil
 }
 
 // EachField visits all values, scalars and collections, with their field paths, in

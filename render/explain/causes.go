@@ -102,7 +102,9 @@ func (e *explainer) compare(text []byte,
 		var o krm.Object
 		values := make(map[string]string)
 		if isObject, err := o.Read(text, d.Document, d.item, krm.Origin{}); err == nil && isObject {
-			render.EachField(o.Root(), func(at krm.Node, field string) { values[field] = at.Text() })
+			render.EachField(o.Root(), func(at krm.Node, field string) {
+				values[field] = at.Text()
+			})
 		}
 		for _, s := range x.spans {
 			value, there := values[s.field]

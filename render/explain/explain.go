@@ -116,16 +116,15 @@ func (e *explainer) explain() (lines []Line, findings []finding.Finding, err err
 	if err := e.only(); err != nil {
 		return nil, nil, err
 	}
-	staged, err := e.stages.File(e.index)
-	if err != nil {
+	var versions map[finding.Ref]*render.Versions
+	if e.rendered, versions, err = e.stages.Versions(e.index); err != nil {
 		return nil, nil, err
 	}
 	findings = e.stages.Findings()
 	if finding.Failed(findings) {
 		return nil, findings, nil
 	}
-	e.rendered = staged.Texts[len(staged.Texts)-1]
-	e.attribute(staged)
+	e.attribute(versions)
 	if err := e.settings(); err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
@@ -36,18 +37,17 @@ type span struct {
 }
 
 // attribute finds the function that set each value, and fills in the lines.
-func (e *explainer) attribute(f render.Staged) {
+func (e *explainer) attribute(versions map[finding.Ref]*render.Versions) {
 	for _, line := range linesOf(string(e.rendered)) {
 		e.lines = append(e.lines, Line{Line: len(e.lines) + 1, Text: line, Function: Author})
 	}
 	e.height, e.shared = len(e.lines), make(map[int]bool)
-	versions := f.Versions()
 	render.EachDocument(e.rendered, func(d krm.Document, item bool, line int) {
 		x := &explained{text: e.rendered[d.Start:d.End], from: line - 1,
 			values: make(map[string]string)}
 		x.to = x.from + len(linesOf(string(x.text)))
 		if isObject, err := x.Read(e.rendered, d, item,
-			krm.Origin{File: f.Path, Line: line}); err != nil || !isObject {
+			krm.Origin{File: e.src.Files[e.index].Path, Line: line}); err != nil || !isObject {
 			return
 		}
 		setter := make(map[string]string)

@@ -16,21 +16,21 @@ func TestChanges(t *testing.T) {
 		return []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: " + replicas +
 			"\nspec:\n  containers:\n  - name: app\n    cpu: " + cpu + "\n    image: " + image + "\n")
 	}
-	f := render.Staged{Path: "web.yaml", Texts: [][]byte{
-		[]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: 1\nspec:\n" +
-			"  containers: []\n"),
-		text("50m", "app:v1", "1"),
-		text("50m", "app:v1", "1"),
-		text("20m", "app:v1@sha256:1", "2"),
-	}}
+	ref := finding.Ref{APIVersion: "v1", Kind: "Pod", Name: "web"}
+	versions := map[finding.Ref]*render.Versions{ref: {
+		Functions: []int{-1, 0, 2}, Listed: make([]bool, 3), Line: 1, Texts: [][]byte{
+			[]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nreplicas: 1\nspec:\n" +
+				"  containers: []\n"),
+			text("50m", "app:v1", "1"),
+			text("20m", "app:v1@sha256:1", "2"),
+		}}}
 	var got []change
-	for _, c := range changes(f) {
+	for _, c := range changes("web.yaml", versions) {
 		if !c.pins() {
 			got = append(got, c)
 		}
 	}
-	want := []change{{finding.Ref{APIVersion: "v1", Kind: "Pod", Name: "web"}, "web.yaml", 1,
-		"spec.containers[app].cpu", 0, 2, "50m", "20m"}}
+	want := []change{{ref, "web.yaml", 1, "spec.containers[app].cpu", 0, 2, "50m", "20m"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(change{})); diff != "" {
 		t.Error(diff)
 	}

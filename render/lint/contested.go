@@ -30,11 +30,11 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 			!l.contested[render.FileBeside(path)] {
 			continue
 		}
-		f, err := s.File(i)
+		_, versions, err := s.Versions(i)
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range changes(f) {
+		for _, c := range changes(l.src.Files[i].Path, versions) {
 			key := functions[c.first].Name + " " + functions[c.second].Name + " " + c.field
 			if c.pins() {
 				continue
@@ -66,8 +66,8 @@ type change struct {
 func (c change) pins() bool { return strings.HasPrefix(c.is, c.was+"@") }
 
 // changes finds the fields that two functions set, by object and field.
-func changes(f render.Staged) (found []change) {
-	for ref, v := range f.Versions() {
+func changes(file string, objects map[finding.Ref]*render.Versions) (found []change) {
+	for ref, v := range objects {
 		byFunctions := len(v.Texts)
 		if v.Functions[0] < 0 {
 			byFunctions--
@@ -81,7 +81,7 @@ func changes(f render.Staged) (found []change) {
 				return
 			}
 			if first, set := setter[field]; set && there {
-				found = append(found, change{ref, f.Path, v.Line, field, first, function, before,
+				found = append(found, change{ref, file, v.Line, field, first, function, before,
 					at.Text()})
 			}
 			setter[field] = function

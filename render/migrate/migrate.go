@@ -38,7 +38,7 @@ func Run(src render.Source, opt render.Options,
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &migration{src: src, pkg: pkg, live: make(map[finding.Ref]*live),
+	m := &migration{src: src, pkg: pkg, live: make(map[finding.Ref]*krm.Object),
 		ports: make(map[finding.Ref][]int), removed: make(map[finding.Ref][]foreign.Container)}
 	if opt.Config != nil {
 		m.config = &opt.Config.Spec
@@ -101,8 +101,8 @@ type migration struct {
 	src      render.Source
 	config   *api.RenderConfigSpec // nil for the defaults
 	pkg      *functions.Package
-	live     map[finding.Ref]*live // objects that a controller made from custom resources
-	owners   []finding.Ref         // the custom resources
+	live     map[finding.Ref]*krm.Object // objects that a controller made from custom resources
+	owners   []finding.Ref               // the custom resources
 	reports  []Report
 	findings []finding.Finding
 	known    []finding.Finding // of the whole package, before the first file
@@ -114,12 +114,6 @@ type migration struct {
 	stay    map[finding.Ref]finding.Finding      // workloads that would not render, and why
 
 	succession *kagentagent.Succession // to kagent 1.0; nil for plain manifests
-}
-
-// live is an object of a cluster that a custom resource's controller made.
-type live struct {
-	*krm.Object
-	owner finding.Ref
 }
 
 // each visits all objects. It passes the items of lists as documents of their own.
@@ -178,7 +172,7 @@ func (m *migration) read(f render.File) ([]byte, error) {
 // collect is the first pass.
 func (m *migration) collect(o *krm.Object) {
 	if owner, owned := foreign.Owner(o); owned && m.expands(owner) {
-		m.live[o.Ref] = &live{o, owner}
+		m.live[o.Ref] = o
 		return
 	}
 	if m.expands(o.Ref) {
@@ -277,7 +271,8 @@ func (m *migration) custom(o *krm.Object, function contract.Function,
 	report Report) (texts [][]byte, different bool, err error) {
 	running := false
 	for ref, l := range m.live {
-		if l.owner.Kind == o.Kind && l.owner.Name == o.Name && l.Namespace == o.Namespace &&
+		if owner, _ := foreign.Owner(l); owner.Kind == o.Kind && owner.Name == o.Name &&
+			l.Namespace == o.Namespace &&
 			!function.Migration.Replaces && ref.Kind != "Secret" {
 			report.Becomes = append(report.Becomes, ref)
 			_, workload := l.PodTemplate()
@@ -348,7 +343,7 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	if at := differs(template, running); at != "" {
 		roll.Rolls, roll.Why = true, at+" differs"
 	}
-	if was, is := selectorOf(l.Object), selectorOf(made); was != is && was != "" {
+	if was, is := selectorOf(l), selectorOf(made); was != is && was != "" {
 		roll.Rolls = true
 		roll.Why = "its selector is immutable: it runs with " + was + ", and is to have " + is +
 			"; delete it with --cascade=orphan before you apply, and then the pods that it " +
