@@ -233,12 +233,12 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 	w.Object = either.ref
 	w.Effect = effectOf(was, is)
 	if w.Effect == Changed {
-		c.inPlace(&w, was, is, pod.Path)
+		c.inPlace(&w, was, is, cmp.Or(pod.Path, "spec"))
 	}
 	if w.Effect != Added && w.Effect != Removed {
 		c.files(&w, either.read(), pod)
 	}
-	w.Identity = differences(c.identity(c.before, was), c.identity(c.after, is))
+	w.Identity = differences(c.before.identity(was), c.after.identity(is))
 	imagesBefore, podBefore := was.containers()
 	imagesAfter, podAfter := is.containers()
 	w.Images, w.Pod = differences(imagesBefore, imagesAfter), differences(podBefore, podAfter)
@@ -252,9 +252,6 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 // inPlace finds what an update of an object does to its pods.
 func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	changed := changedFields(was.read(), is.read())
-	if podPath == "" {
-		podPath = "spec"
-	}
 	ofPod := slices.DeleteFunc(slices.Clone(changed),
 		func(f string) bool { return !text.Inside(f, podPath) })
 	w.Fields = changed
@@ -291,8 +288,8 @@ func differences(before, after map[string]string) (found []Difference) {
 	return found
 }
 
-// containers returns the images of the containers, and, as what the pod may do, which of them run as
-// root or with more capabilities, and what it requests while it runs.
+// containers returns the images of the containers, and, as what the pod may do, which of them run
+// as root or with more capabilities, and what it requests while it runs.
 func (i *item) containers() (images, may map[string]string) {
 	images, may = make(map[string]string), make(map[string]string)
 	if i == nil {

@@ -23,11 +23,11 @@ func (c *comparison) config() {
 		changed := make(map[string]change)
 		for _, field := range [...]string{"data", "binaryData", "stringData"} {
 			a, b := values(was.decoded(), field), values(is.decoded(), field)
-			all := maps.Clone(a)
-			maps.Copy(all, b)
-			for name := range all {
-				if !reflect.DeepEqual(a[name], b[name]) {
-					changed[name] = change{a[name], b[name]}
+			for _, side := range [...]map[string]any{a, b} {
+				for name := range side {
+					if !reflect.DeepEqual(a[name], b[name]) {
+						changed[name] = change{a[name], b[name]}
+					}
 				}
 			}
 		}
@@ -43,9 +43,6 @@ type change struct{ was, is any }
 func values(object any, field string) map[string]any {
 	m, _ := object.(map[string]any)
 	data, _ := m[field].(map[string]any)
-	if data == nil {
-		return make(map[string]any)
-	}
 	return data
 }
 

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -50,35 +51,20 @@ func (s Sides) Lines() (string, error) {
 	if s.was != nil && s.is != nil && effectOf(s.was, s.is) == "" {
 		return "", nil
 	}
-	before, after, err := s.texts()
-	return string(diff.Diff("before", before, "after", after)), err
+	before, err := s.was.shown(s.is, "*** (before)")
+	after, failed := s.is.shown(s.was, "*** (after)")
+	return string(diff.Diff("before", before, "after", after)), cmp.Or(err, failed)
 }
 
-// texts returns the documents of both sides, nil for one that is not there.
-func (s Sides) texts() (before, after []byte, err error) {
-	if s.was.secret() || s.is.secret() {
-		if before, err = s.was.masked(s.is, "*** (before)"); err != nil {
-			return nil, nil, err
-		}
-		after, err = s.is.masked(s.was, "*** (after)")
-		return before, after, err
-	}
-	if s.was != nil {
-		before = s.was.text
-	}
-	if s.is != nil {
-		after = s.is.text
-	}
-	return before, after, nil
-}
-
-func (i *item) secret() bool { return i != nil && i.ref.Kind == "Secret" }
-
-// masked is the document without the values of its data; changed stands for those
-// that another one has differently. Comments, which may quote a value, are left out.
-func (i *item) masked(other *item, changed string) ([]byte, error) {
+// shown is the document, nil where it is not there. That of a Secret is without the values of its
+// data; changed stands for those that the other side has differently. Comments, which may quote a
+// value, are left out.
+func (i *item) shown(other *item, changed string) ([]byte, error) {
 	if i == nil {
 		return nil, nil
+	}
+	if i.ref.Kind != "Secret" {
+		return i.text, nil
 	}
 	object, ok := i.decoded().(map[string]any)
 	if !ok {
@@ -89,7 +75,7 @@ func (i *item) masked(other *item, changed string) ([]byte, error) {
 		if object[field] == nil {
 			continue
 		}
-		mine, theirs := values(object, field), make(map[string]any)
+		mine, theirs := values(object, field), map[string]any(nil)
 		if other != nil {
 			theirs = values(other.decoded(), field)
 		}

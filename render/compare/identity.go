@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // identity names what others know a workload by, and whom it may talk to as
 // whom. It is empty for one that is not injected.
-func (c *comparison) identity(s *side, i *item) map[string]string {
+func (s *side) identity(i *item) map[string]string {
 	facts := make(map[string]string)
 	if i == nil {
 		return facts
@@ -43,11 +44,8 @@ func (c *comparison) identity(s *side, i *item) map[string]string {
 // spiffeID returns the ID that SPIRE issues by the published template. A manifest without a
 // namespace has no ID until it is applied.
 func spiffeID(s *identity.Settings) string {
-	namespace := s.Subject.Namespace
-	if namespace == "" {
-		namespace = "(applied)"
-	}
-	return "spiffe://" + s.SPIFFE.TrustDomain + "/ns/" + namespace + "/sa/" + s.Subject.ServiceAccount
+	return "spiffe://" + s.SPIFFE.TrustDomain + "/ns/" + cmp.Or(s.Subject.Namespace, "(applied)") +
+		"/sa/" + s.Subject.ServiceAccount
 }
 
 func client(s *identity.Settings) string {
@@ -97,10 +95,8 @@ func (s *side) permissions() map[account][]string {
 			if !subject.Get("kind").Is("ServiceAccount") {
 				continue
 			}
-			a := account{subject.Get("namespace").Text(), subject.Get("name").Text()}
-			if a.namespace == "" {
-				a.namespace = k.namespace
-			}
+			a := account{cmp.Or(subject.Get("namespace").Text(), k.namespace),
+				subject.Get("name").Text()}
 			all[a] = append(all[a], rules...)
 		}
 	}
@@ -173,10 +169,7 @@ func (s *side) may(i *item) []string {
 	if !ok {
 		return nil
 	}
-	name := pod.Spec().Get("serviceAccountName").Text()
-	if name == "" {
-		name = "default"
-	}
+	name := cmp.Or(pod.Spec().Get("serviceAccountName").Text(), "default")
 	rules := slices.Clone(s.allowed[account{i.ref.Namespace, name}])
 	slices.Sort(rules)
 	return slices.Compact(rules)

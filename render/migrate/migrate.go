@@ -48,8 +48,7 @@ func Run(src render.Source, opt render.Options,
 	}
 	m.findings = append(m.findings, m.pkg.Resolve(rows)...)
 	if finding.Failed(m.findings) {
-		finding.Sort(m.findings)
-		return nil, m.findings, nil
+		return m.finish(sink)
 	}
 	m.known = slices.Clip(m.findings)
 	if err := m.files(); err != nil {
