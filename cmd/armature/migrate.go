@@ -18,11 +18,16 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
+// migration is `armature migrate`.
+type migration struct {
+	cli.Input
+	folder, format, harness string
+	write, live             bool
+	cluster                 cli.Cluster
+}
+
 func migrateCommand() *cobra.Command {
-	var in cli.Input
-	var folder, format, harness string
-	var write, live bool
-	var k cli.Cluster
+	var m migration
 	cmd := &cobra.Command{
 		Use:   "migrate PATH|-",
 		Short: "Convert Agents, kagent's resources and injected workloads to plain manifests",
@@ -48,86 +53,86 @@ environment or memory get their own Harness.`,
   armature migrate --from-cluster -n team1        read a namespace of the cluster
   armature migrate kagent/ --kagent-harness harness.yaml -d kagent-1.0/ --write`,
 		Args: func(cmd *cobra.Command, given []string) error {
-			if live {
+			if m.live {
 				return cli.Args(cobra.NoArgs)(cmd, given)
 			}
 			return cli.Args(cobra.ExactArgs(1))(cmd, given)
 		},
 
 		RunE: func(cmd *cobra.Command, given []string) error {
-			if folder != "" && !write {
+			if m.folder != "" && !m.write {
 				return cli.Usagef(
 					"--output-dir requires --write; without both, migrate only reports")
 			}
-			path := "-"
-			if live {
-				config, namespace, err := k.Rest()
-				if err != nil {
-					return err
-				}
-				c, err := dynamic.NewForConfig(config)
-				if err != nil {
-					return fmt.Errorf("connecting to the cluster: %w", err)
-				}
-				exported, err := cli.Export(cmd.Context(), c, namespace)
-				if err != nil {
-					return err
-				}
-				if len(exported) == 0 {
-					return errors.New("the cluster has nothing to migrate there")
-				}
-				cmd.SetIn(bytes.NewReader(exported))
-			} else {
-				for _, name := range [...]string{"kubeconfig", "context", "namespace"} {
-					if cmd.Flags().Changed(name) {
-						return cli.Usagef("--%s requires --from-cluster", name)
-					}
-				}
-				path = given[0]
+			if m.live {
+				return m.fromCluster(cmd)
 			}
-			return runMigration(cmd, path, &in, folder, format, harness, write)
+			for _, name := range [...]string{"kubeconfig", "context", "namespace"} {
+				if cmd.Flags().Changed(name) {
+					return cli.Usagef("--%s requires --from-cluster", name)
+				}
+			}
+			return m.run(cmd, given[0])
 		},
 	}
-	in.Flags(cmd)
-	cli.DirFlag(cmd, &folder, "folder to write to (default: PATH itself)")
-	cli.WordFlag(cmd, &format, "report", "", "text",
+	m.Flags(cmd)
+	cli.DirFlag(cmd, &m.folder, "folder to write to (default: PATH itself)")
+	cli.WordFlag(cmd, &m.format, "report", "", "text",
 		"write the report as "+strings.Join(migrate.Formats(), ", "), "format", migrate.Formats()...)
-	cmd.Flags().BoolVar(&write, "write", false, "write the migrated manifests, not only the report")
-	cmd.Flags().StringVar(&harness, "kagent-harness", "",
+	cmd.Flags().BoolVar(&m.write, "write", false, "write the migrated manifests, not only the report")
+	cmd.Flags().StringVar(&m.harness, "kagent-harness", "",
 		"convert kagent 0.x to 1.0, with the Harness in this file")
-	cmd.Flags().BoolVar(&live, "from-cluster", false,
+	cmd.Flags().BoolVar(&m.live, "from-cluster", false,
 		"read a namespace of a cluster instead of PATH")
-	k.Flags(cmd)
+	m.cluster.Flags(cmd)
 	return cmd
 }
 
-func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format, harness string,
-	write bool) error {
-	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+// fromCluster migrates what a namespace of a cluster has.
+func (m *migration) fromCluster(cmd *cobra.Command) error {
+	config, namespace, err := m.cluster.Rest()
+	if err != nil {
+		return err
+	}
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	exported, err := cli.Export(cmd.Context(), c, namespace)
+	if err != nil {
+		return err
+	}
+	if len(exported) == 0 {
+		return errors.New("the cluster has nothing to migrate there")
+	}
+	cmd.SetIn(bytes.NewReader(exported))
+	return m.run(cmd, "-")
+}
+
+func (m *migration) run(cmd *cobra.Command, path string) error {
+	shown := cli.Begin(cmd.ErrOrStderr(), m.Quiet, "reading "+path)
 	defer shown.End()
-	src, opt, findings, err := in.Open(cmd, path, folder)
+	src, opt, findings, err := m.Open(cmd, path, m.folder)
 	if err != nil {
 		return err
 	}
 	if finding.Failed(findings) {
 		shown.End()
-		return in.Report(cmd, findings)
+		return m.Report(cmd, findings)
 	}
 	var to *source.Folder
-	inPlace := false
 	var stream source.Spool
-	sink := func(string, []byte) error { return nil }
+	sink, folder := func(string, []byte) error { return nil }, m.folder
 	switch {
-	case write && path == "-" && folder == "":
+	case m.write && path == "-" && folder == "":
 		sink = stream.Write
-	case write:
+	case m.write:
 		if folder == "" {
-			inPlace = true
 			if folder, err = cli.RootOf(path); err != nil {
 				return err
 			}
 		}
-		if to, err = source.NewFolder(folder, inPlace); err != nil {
+		if to, err = source.NewFolder(folder, m.folder == ""); err != nil {
 			return err
 		}
 		sink = to.Write
@@ -135,17 +140,17 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 	var reports []migrate.Report
 	var found []finding.Finding
 	src, sink = shown.Reading("migrating", src), cli.Interruptible(cmd.Context(), sink)
-	if harness == "" {
+	if m.harness == "" {
 		reports, found, err = migrate.Run(src, opt, sink)
 	} else {
 		var text []byte
-		if text, err = os.ReadFile(harness); err == nil {
+		if text, err = os.ReadFile(m.harness); err == nil {
 			reports, found, err = migrate.ToSuccessor(src, opt, text, sink)
 		}
 	}
 	shown.End()
 	if err == nil {
-		err = in.Report(cmd, append(findings, found...))
+		err = m.Report(cmd, append(findings, found...))
 	}
 	if err != nil {
 		if to != nil {
@@ -154,7 +159,7 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 		return err
 	}
 	out := cmd.OutOrStdout()
-	if write && to == nil {
+	if m.write && to == nil {
 		out = cmd.ErrOrStderr()
 		if _, err := stream.WriteTo(cmd.OutOrStdout()); err != nil {
 			return fmt.Errorf("writing: %w", err)
@@ -165,17 +170,17 @@ func runMigration(cmd *cobra.Command, path string, in *cli.Input, folder, format
 			return fmt.Errorf("writing to %s: %w", folder, err)
 		}
 	}
-	if err := migrate.Write(out, format, reports); err != nil {
+	if err := migrate.Write(out, m.format, reports); err != nil {
 		return err
 	}
-	if in.Talks() {
+	if m.Talks() {
 		done := text.Count(len(reports), "object") +
 			" would be migrated: nothing was written, set --write"
 		switch {
 		case len(reports) == 0:
 			done = "nothing to migrate: " + path +
 				" has no objects of other platforms and no additions of webhooks"
-		case write:
+		case m.write:
 			done = text.Count(len(reports), "object") + " migrated"
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), done)
