@@ -112,7 +112,7 @@ govulncheck: ## Look for known vulnerabilities that are called; fails in CI wher
 
 generated: ## Fail where a generated file is not up to date
 	@sums() { git ls-files templates/crds | xargs sha256sum; }; \
-		before=$$(sums) && $(GO) generate ./builds/api ./catalog/api ./render/deliver/flux/api && after=$$(sums) && \
+		before=$$(sums) && $(GO) generate ./builds/api ./builds/writeback/imageupdate/api ./catalog/api ./render/deliver/flux/api && after=$$(sums) && \
 		{ [ "$$before" = "$$after" ] || { echo "generated files were out of date: commit them"; git diff --stat; exit 1; }; }
 
 tidy: ## Run go mod tidy on the main module and on the one that follows it

@@ -14,7 +14,7 @@ bench-builds: controlplane ## Print what the build controller costs and, where a
 	fi
 
 .PHONY: generate-builds
-generate-builds: ## Write the deep copies and the CRD of AgentBuild, and the goldens
+generate-builds: ## Write the CRD of AgentBuild, and the goldens
 	go generate ./builds/...
 	go test ./builds/compose -run 'Golden|Broken' -update
 	go test ./builds/live -run 'Golden|Docs' -update

@@ -1,7 +1,7 @@
 # Rendered sources: what Flux takes as ExternalArtifacts.
 
 .PHONY: generate-sources
-generate-sources: ## Write the deep copies and the CRD of RenderedSource
+generate-sources: ## Write the CRD of RenderedSource
 	$(GO) generate ./render/deliver/flux/...
 
 .PHONY: bench-sources
