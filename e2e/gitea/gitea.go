@@ -63,6 +63,7 @@ OFFLINE_MODE = true
 DB_TYPE = sqlite3
 PATH = data/forge.db
 SQLITE_JOURNAL_MODE = WAL
+SQLITE_TIMEOUT = 20000
 [security]
 INSTALL_LOCK = true
 PASSWORD_HASH_ALGO = pbkdf2_v1
