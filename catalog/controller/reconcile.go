@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,10 +107,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind,
 	if err := r.keep(ctx, a, before); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.report(ctx, k, o, a, before); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{RequeueAfter: time.Second}, nil // the cache is behind
+	err = r.report(ctx, k, o, a, before)
+	if apierrors.IsConflict(err) { // once more: the next answer differs from nothing that is stored
+		have := k.New()
+		if live := r.Live.Get(ctx, request.NamespacedName, have); live == nil &&
+			have.GetUID() == o.GetUID() && have.GetGeneration() == o.GetGeneration() &&
+			maps.Equal(have.GetAnnotations(), o.GetAnnotations()) {
+			err = r.report(ctx, k, have, a, before)
 		}
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // the cache is behind
+	} else if err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: r.after(key, a)}, nil
