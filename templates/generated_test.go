@@ -33,7 +33,8 @@ func TestGenerated(t *testing.T) {
 		}
 		made, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil || len(made) != c.files {
-			t.Errorf("%d files were generated of %s, want %d: %v", len(made), c.folder, c.files, err)
+			t.Errorf("%d files were generated of %s, want %d: %v", len(made), c.folder, c.files,
+				err)
 		}
 		for _, file := range made {
 			committed := filepath.Join(c.crds, filepath.Base(file))
