@@ -23,7 +23,9 @@ func main() {
 			"kyaml SAMPLE IN OUT   inject the files below IN, write them below OUT")
 		os.Exit(2)
 	}
-	in, err := learn(os.Args[1])
+	sample := os.Args[1]
+	in, err := learn(sample, filepath.Join(os.Args[2], filepath.Base(filepath.Dir(sample)),
+		filepath.Base(sample)))
 	if err == nil {
 		err = in.files(os.Args[2], os.Args[3])
 	}
@@ -38,7 +40,7 @@ type injector struct {
 	name           string // of the sample, to be replaced
 	initContainers []*yaml.RNode
 	volumes        []*yaml.RNode
-	mount          *yaml.RNode
+	inside         map[string][]*yaml.RNode // of each container, by field
 	record         string
 	generated      string // the ConfigMaps, separators included
 }
@@ -47,9 +49,14 @@ const ours = "armature-" // begins the names of what is injected
 
 var podSpec = []string{"spec", "template", "spec"}
 
-// learn takes the parts from a workload that was rendered.
-func learn(file string) (*injector, error) {
+// learn takes the parts from a workload that was rendered, and what containers got from the
+// difference to its original.
+func learn(file, original string) (*injector, error) {
 	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	before, err := yaml.ReadFile(original)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +88,29 @@ func learn(file string) (*injector, error) {
 			in.volumes = append(in.volumes, v)
 		}
 	}
-	mounts, err := elements("containers")[0].Field("volumeMounts").Value.Elements()
+	had, err := before.Pipe(yaml.Lookup(append(podSpec, "containers", "0")...))
 	if err != nil {
 		return nil, err
 	}
-	in.mount = mounts[len(mounts)-1]
-	if len(in.initContainers) == 0 || len(in.volumes) == 0 || !isOurs(in.mount) || in.record == "" {
+	in.inside = make(map[string][]*yaml.RNode)
+	for _, field := range []string{"env", "volumeMounts"} {
+		list, err := elements("containers")[0].Pipe(yaml.Lookup(field))
+		if err != nil || list == nil {
+			continue
+		}
+		if err := list.VisitElements(func(n *yaml.RNode) error {
+			name, _ := n.GetString("name")
+			there, err := had.Pipe(yaml.Lookup(field, "[name="+name+"]"))
+			if there == nil {
+				in.inside[field] = append(in.inside[field], n)
+			}
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if len(in.initContainers) == 0 || len(in.volumes) == 0 || len(in.inside) == 0 ||
+		in.record == "" {
 		return nil, fmt.Errorf("%s is not a rendered workload", file)
 	}
 	return in, nil
@@ -134,7 +158,8 @@ func (in *injector) inject(root *yaml.RNode) (generated string, err error) {
 		return "", err
 	}
 	if err := containers.VisitElements(func(c *yaml.RNode) error {
-		return add(c, "volumeMounts", in.mount)
+		return multi.Errors(add(c, "env", in.inside["env"]...),
+			add(c, "volumeMounts", in.inside["volumeMounts"]...))
 	}); err != nil {
 		return "", err
 	}
