@@ -24,8 +24,9 @@ type Run struct {
 	Tasks []Task `json:"tasks"`
 }
 
-// Door opens an answer of a console, through which isolated runs are read by whoever may get
-// agentbuilds/log in the namespace of the build. What the console does not have is NotFound.
+// Door opens an answer of a console, through which users who may get agentbuilds/log in the
+// namespace of a build read its isolated runs. The error is NotFound for an answer that the
+// console does not have.
 type Door func(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error)
 
 // doorTo what err says may not be read where it is. It is nil without an error.

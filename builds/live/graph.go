@@ -21,7 +21,7 @@ type Pipeline struct {
 	Name string
 	// Tasks of the pipeline in its order, followed by the finally tasks.
 	Tasks []Task
-	// Results are lines such as "image = $(tasks.push.results.image)".
+	// Results are lines, for example "image = $(tasks.push.results.image)".
 	Results []string
 }
 
@@ -29,7 +29,7 @@ type Pipeline struct {
 type Order struct {
 	// After are the tasks that it waits for, by order or for a result.
 	After []string
-	// When are the conditions that it runs under, such as "$(params.scan) in yes".
+	// When lists the conditions that it runs under, for example "$(params.scan) in yes".
 	When    []string
 	Finally bool
 	// from are the edges that are drawn: the indices of the tasks in After, without those
@@ -204,8 +204,8 @@ func mermaid(b *strings.Builder, pipelines []Pipeline) {
 	}
 }
 
-// id of a task in Mermaid: its name, if that is valid in Kubernetes, with a prefix so that
-// it is not a keyword of Mermaid such as end.
+// id returns the name of a task in Mermaid: its own, if that is valid in Kubernetes, with a prefix,
+// because end is a keyword.
 func (p *Pipeline) id(task int) string {
 	name := p.Tasks[task].Name
 	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }

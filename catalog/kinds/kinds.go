@@ -283,5 +283,5 @@ func (a *Answer) conditions(list *[]metav1.Condition, kind string, o client.Obje
 	}
 }
 
-// Found describes what an entry offers, such as "2 skills".
+// Found describes the offers of an entry, for example "2 skills".
 func (a *Answer) Found() string { return cmp.Or(store.Offers(a.Entry), "answered") }

@@ -38,7 +38,7 @@ func (v Values) With(declared tektonv1.ParamSpecs, given tektonv1.Params) Values
 	return v
 }
 
-// Set a value in each of the notations of Tekton, such as params.a, params["a"] and params['a'].
+// Set sets a value in each of the notations of Tekton: params.a, params["a"] and params['a'].
 func (v Values) Set(kind, name string, value tektonv1.ParamValue) {
 	for _, at := range []string{kind + "." + name, kind + `["` + name + `"]`,
 		kind + "['" + name + "']"} {

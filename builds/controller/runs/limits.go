@@ -17,7 +17,8 @@ type Limits corev1.ResourceList
 // Isolated is the name of the number of runs among resources.
 const Isolated corev1.ResourceName = "runs"
 
-// ParseLimits reads limits such as runs=8,cpu=16,memory=32Gi. A resource that is 0 or absent is unlimited.
+// ParseLimits reads limits, for example runs=8,cpu=16,memory=32Gi. A resource that is 0 or absent
+// is unlimited.
 func ParseLimits(text string) (Limits, error) {
 	l := Limits{}
 	for item := range strings.SplitSeq(text, ",") {

@@ -162,8 +162,8 @@ type counted struct {
 	groups []store.Group
 }
 
-// Groups counts all entries, by resource and namespace. They are read once for each revision, for
-// whoever asks, and shared: do not change them.
+// Groups counts all entries, by resource and namespace. They are read once for each revision and
+// shared by all callers, who must not change them.
 func (s *Store) Groups(ctx context.Context) ([]store.Group, error) {
 	at, err := s.Position(ctx)
 	if err != nil {
