@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,15 @@ func (o *Object) Decode(rule string, into any) (findings []finding.Finding) {
 	for {
 		data, err := tree.MarshalJSON()
 		if err != nil {
+			if path := notFinite(tree.YNode(), ""); path != "" {
+				findings = append(findings, o.Finding(finding.Error, rule, o.At(path),
+					"it is infinite or not a number, which JSON cannot write",
+					"write a finite number"))
+				if drop(tree.YNode(), path) {
+					continue
+				}
+				return findings
+			}
 			return append(findings,
 				o.Finding(finding.Error, rule, Node{}, withoutValues(err.Error()), ""))
 		}
@@ -55,6 +65,30 @@ func (o *Object) Decode(rule string, into any) (findings []finding.Finding) {
 		}
 		return findings
 	}
+}
+
+// notFinite returns the path of the first number that is .inf or .nan; "" for none.
+func notFinite(n *yaml.Node, path string) string {
+	var number float64
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!float" && n.Decode(&number) == nil &&
+		(math.IsNaN(number) || math.IsInf(number, 0)) {
+		return path
+	}
+	for i, c := range n.Content {
+		at := path
+		switch {
+		case n.Kind == yaml.MappingNode && i%2 == 0:
+			continue
+		case n.Kind == yaml.MappingNode:
+			at = text.JoinField(path, n.Content[i-1].Value)
+		case n.Kind == yaml.SequenceNode:
+			at = fmt.Sprintf("%s[%d]", path, i)
+		}
+		if found := notFinite(c, at); found != "" {
+			return found
+		}
+	}
+	return ""
 }
 
 // drop takes out the deepest value on a field path, which is the one that At
