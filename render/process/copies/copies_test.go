@@ -59,6 +59,12 @@ func shared(t *testing.T, path string, a, b reflect.Value) {
 		for i := range a.Len() {
 			shared(t, path+"[]", a.Index(i), b.Index(i))
 		}
+	case reflect.Map:
+		for _, key := range a.MapKeys() {
+			shared(t, path+"{}", a.MapIndex(key), b.MapIndex(key))
+		}
+	case reflect.Interface, reflect.Array, reflect.Func, reflect.Chan:
+		t.Errorf("%s is of a kind that Of does not copy", path)
 	case reflect.Struct:
 		for i := range a.NumField() {
 			shared(t, path+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
