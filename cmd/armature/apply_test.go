@@ -38,7 +38,7 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := buildArmature(t)
-	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	a.env = append(environ, "KUBECONFIG="+plane.Admin.Kubeconfig)
 	folder := filepath.Join(t.TempDir(), "weather")
 	if err := os.CopyFS(folder,
 		os.DirFS(filepath.Join("..", "..", "examples", "weather-agent"))); err != nil {

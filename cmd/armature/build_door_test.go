@@ -47,14 +47,14 @@ func TestBuildDoor(t *testing.T) {
 			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default",
 				Name: "anna"}},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "anna"}}))
-	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig, "ARMATURE_CATALOG=")
+	a.env = append(environ, "KUBECONFIG="+plane.Admin.Kubeconfig, "ARMATURE_CATALOG=")
 	a.run(t, 0, "build", "run", filepath.Join("..", "..", "examples", "builds", "weather.yaml"))
 	b := &api.AgentBuild{}
 	must(c.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "weather"}, b))
 	b.Status = api.AgentBuildStatus{Phase: api.PhaseBuilding, PipelineRunNamespace: "platform",
 		PipelineRunName: "weather-1", ObservedGeneration: b.Generation}
 	must(c.Status().Update(t.Context(), b))
-	a.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "ARMATURE_CATALOG=")
+	a.env = append(environ, "KUBECONFIG="+kubeconfig, "ARMATURE_CATALOG=")
 
 	const task = "buildkit-build"
 	both := []string{"the run is in the platform's namespace platform",

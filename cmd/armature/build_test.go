@@ -44,7 +44,7 @@ type armature struct {
 }
 
 // offline is the command without the program, for tests in which nothing else runs.
-func offline() *armature { return &armature{env: append(os.Environ(), "KUBECONFIG=")} }
+func offline() *armature { return &armature{env: append(environ, "KUBECONFIG=")} }
 
 // program is built once for all tests, with armature-fn beside it, in a folder that lives as long
 // as they do.
@@ -74,7 +74,7 @@ func buildArmature(t *testing.T) *armature {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &armature{file: file, env: append(os.Environ(), "KUBECONFIG=")}
+	return &armature{file: file, env: append(environ, "KUBECONFIG=")}
 }
 
 func (a *armature) run(t *testing.T, want int, args ...string) (stdout, stderr string) {
@@ -322,7 +322,7 @@ func buildCluster(t *testing.T) (client.Client, *armature) {
 		t.Fatal(err)
 	}
 	a := buildArmature(t)
-	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	a.env = append(environ, "KUBECONFIG="+plane.Admin.Kubeconfig)
 	return c, a
 }
 

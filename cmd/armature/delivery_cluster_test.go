@@ -46,7 +46,7 @@ func deliver(t *testing.T) *delivery {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	d := &delivery{buildArmature(t), c, strings.TrimPrefix(server.URL, "http://"), t.TempDir()}
-	d.env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	d.env = append(environ, "KUBECONFIG="+kubeconfig)
 	return d
 }
 
@@ -55,7 +55,7 @@ func deliver(t *testing.T) *delivery {
 func (d *delivery) elsewhere(t *testing.T, namespace string) *delivery {
 	c, kubeconfig := fresh(t, namespace)
 	dir := t.TempDir()
-	env := append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+dir, "DOCKER_CONFIG="+dir)
+	env := append(environ, "KUBECONFIG="+kubeconfig, "HOME="+dir, "DOCKER_CONFIG="+dir)
 	return &delivery{&armature{d.file, env}, c, d.registry, dir}
 }
 

@@ -53,7 +53,7 @@ func TestDelivery(t *testing.T) {
 					handler.ServeHTTP(w, r)
 				}))
 			env.Defer(server.Close)
-			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", bin+string(filepath.ListSeparator)+searched)
 			// testscript's is /no-home, which root can make
 			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir)))
 			env.Setenv("REGISTRY", strings.TrimPrefix(server.URL, "http://"))

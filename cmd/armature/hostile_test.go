@@ -51,7 +51,7 @@ func TestHostileClone(t *testing.T) {
 
 	env := append(a.env, "HOME="+home, "GIT_CONFIG_GLOBAL="+filepath.Join(home, "none"),
 		"GIT_CONFIG_NOSYSTEM=1", "GITEA_TOKEN=secret",
-		"PATH="+filepath.Dir(a.file)+string(filepath.ListSeparator)+os.Getenv("PATH"))
+		"PATH="+filepath.Dir(a.file)+string(filepath.ListSeparator)+searched)
 	run := func(in string, words ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
 		cmd.Dir, cmd.Env = in, env

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +15,10 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 )
+
+// environ and searched are the environment and PATH of the test: a command that runs in process
+// has those of the process meanwhile.
+var environ, searched = slices.Clip(os.Environ()), os.Getenv("PATH")
 
 // process is what a process has of its own and commands look at, of which a test has one.
 var process sync.Mutex

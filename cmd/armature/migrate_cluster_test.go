@@ -57,7 +57,7 @@ func platform(t *testing.T) *leaving {
 func (l *leaving) command(t *testing.T, stdin, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.plane.Admin.Kubeconfig)
+	cmd.Env = append(environ, "KUBECONFIG="+l.plane.Admin.Kubeconfig)
 	var errs bytes.Buffer
 	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &errs
 	out, err := cmd.Output()
@@ -329,7 +329,7 @@ spec: {cpuOvercommit: 0.5, memoryOvercommit: 1, isDefault: false, excludedNamesp
 func (l *leaving) refused(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), l.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.plane.Admin.Kubeconfig)
+	cmd.Env = append(environ, "KUBECONFIG="+l.plane.Admin.Kubeconfig)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err == nil {

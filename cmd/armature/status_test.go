@@ -32,7 +32,7 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := buildArmature(t)
-	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	a.env = append(environ, "KUBECONFIG="+plane.Admin.Kubeconfig)
 
 	// Nothing there yet: that is fine, and reported.
 	if out, errs := a.run(t, 0, "status", "-n", "team1"); out != "" ||

@@ -38,7 +38,7 @@ func TestStories(t *testing.T) {
 		// absolute, because commands change the folder
 		Dir: filepath.Join(pages, "cmd/armature/testdata/stories"),
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", bin+string(filepath.ListSeparator)+searched)
 			// testscript's is /no-home, which root can make
 			env.Setenv("HOME", filepath.Join(homes, filepath.Base(env.WorkDir)))
 			return nil

@@ -315,7 +315,7 @@ func TestToolLockInCluster(t *testing.T) {
 		"--namespace=default", "--leader-elect=false", "--metrics-address=0", "--health-address=0",
 		"--catalog-store="+filepath.Join(t.TempDir(), "catalog.db"), "--catalog-address="+address,
 		"--catalog-plain-http", "--catalog-allow-network=127.0.0.0/8", "--log-level=error")
-	cmd.Env, cmd.Stderr = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig), os.Stderr
+	cmd.Env, cmd.Stderr = append(environ, "KUBECONFIG="+plane.Admin.Kubeconfig), os.Stderr
 	must(cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -333,7 +333,7 @@ func TestToolLockInCluster(t *testing.T) {
 	must(c.SubResource("token").Create(t.Context(), reader, token))
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	writeFile(t, tokenFile, token.Status.Token)
-	a.env = append(os.Environ(), "KUBECONFIG="+plane.Admin.Kubeconfig)
+	a.env = append(environ, "KUBECONFIG="+plane.Admin.Kubeconfig)
 
 	s := serveTools(t, nil)
 	s.tool("search", "Search the web.", objectSchema, nil)
