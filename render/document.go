@@ -208,7 +208,10 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 		u.NoOriginal = true // nobody wrote the text
 		w.pkg.Start(u, o, o)
 		w.run(u)
-		w.unit.Generated = append(append(w.unit.Generated, u.Object.Append(nil)), u.Generated...)
+		w.unit.Generated = append(w.unit.Generated, u.Object.Append(nil))
+		for _, text := range u.Generated {
+			w.unit.Generated = append(w.unit.Generated, bytes.Clone(text))
+		}
 	}
 }
 

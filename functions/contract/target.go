@@ -249,7 +249,9 @@ func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 
 // generate composes an object, with more lines of annotations.
 func (u *Unit) generate(c *ConfigMap, annotations []byte) {
-	text := c.Append(make([]byte, 0, 3<<10), u.Settings()) // most are not longer
+	from := len(u.composed)
+	u.composed = c.Append(u.composed, u.Settings())
+	text := slices.Clip(u.composed[from:])
 	if annotations = append(u.phase(), annotations...); len(annotations) > 0 {
 		lead := []byte("  annotations:\n")
 		text = bytes.Replace(text, lead, append(lead, annotations...), 1)

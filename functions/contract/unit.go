@@ -24,7 +24,7 @@ type Unit struct {
 	Changes krm.Changes
 	// Findings are about this object.
 	Findings []finding.Finding
-	// Generated are the documents that belong behind the object.
+	// Generated are the documents that belong behind the object. They hold until the next one.
 	Generated [][]byte
 	// Consumed says that the object was input and leaves the output.
 	Consumed bool
@@ -43,6 +43,7 @@ type Unit struct {
 	identity identity.Effective
 	settled  krm.Object // what functions after the injection see
 	text     []byte     // of it
+	composed []byte     // texts of Generated
 }
 
 // Start makes the unit ready for its next object, and decides whether that is a
@@ -51,7 +52,7 @@ func (u *Unit) Start(p *Package, o, before *krm.Object) {
 	u.pkg, u.Object, u.Before = p, o, before
 	u.kind, _ = p.Kinds.Find(o.APIVersion, o.Kind)
 	u.Findings, u.Generated, u.Expansion, u.Consumed = u.Findings[:0], u.Generated[:0], nil, false
-	u.identity.ID, u.identity.Injected = 0, false
+	u.identity.ID, u.identity.Injected, u.composed = 0, false, u.composed[:0]
 	u.Changes.Reset()
 	u.Changes.Version, u.Changes.NoOriginal = p.Version, u.NoOriginal
 	if !p.Identity.Concerns(o) {

@@ -132,7 +132,9 @@ func (s *Settings) AppendConfigMap(dst []byte, of Object,
 	data func([]byte, *Settings) []byte) []byte {
 	dst = s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ConfigMap\n"...), of)
 	start := len(dst)
-	if dst = data(dst, s); bytes.Contains(dst[start:], []byte("${")) {
+	dst, _ = s.AppendPart(dst, configMapData+Part(of),
+		func(dst []byte, s *Settings) ([]byte, []string) { return data(dst, s), nil })
+	if bytes.Contains(dst[start:], []byte("${")) {
 		dst = slices.Insert(dst, start, []byte(unsubstituted)...)
 	}
 	return dst

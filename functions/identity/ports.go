@@ -47,8 +47,11 @@ func (p Port) Annotation() string {
 }
 
 // ports are all ports of the pod, those that are built into programs first. s has been
-// settled.
+// settled. The result may be that of other workloads.
 func (s *Settings) ports() []Port {
+	if s.shape != nil {
+		return s.shape.ports
+	}
 	ports := make([]Port, 0, 8)
 	for i := range s.Profile.Sidecars {
 		x, from := &s.Profile.Sidecars[i], len(ports)
@@ -70,8 +73,11 @@ func (s *Settings) ports() []Port {
 // InjectedPorts are the ports of the injected containers, which share them with
 // the author's. s has been resolved.
 func (s *Settings) InjectedPorts() []Port {
-	return slices.DeleteFunc(s.ports(), func(p Port) bool { return p.Agent || p.Declared })
+	return slices.DeleteFunc(slices.Clone(s.ports()), Port.authored)
 }
+
+// authored reports whether a container of the author's listens or declares the port.
+func (p Port) authored() bool { return p.Agent || p.Declared }
 
 // TargetPortAnnotation says where the agent listens.
 func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + TargetPort }
@@ -141,19 +147,21 @@ func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *Settings) (findings []fin
 		}
 	}
 
-	taken := s.InjectedPorts()
+	ports := s.ports()
 	for n, at := range nodes {
-		if i := slices.IndexFunc(taken, func(p Port) bool { return p.Number == declared[n] }); i >= 0 {
+		if i := slices.IndexFunc(ports, func(p Port) bool {
+			return p.Number == declared[n] && !p.authored()
+		}); i >= 0 {
 			findings = append(findings, o.Finding(finding.Error, "inject/port-clash", at,
-				fmt.Sprintf("port %d belongs to %s", declared[n], taken[i].Name),
-				portRemedy(taken[i], s, &declared)))
+				fmt.Sprintf("port %d belongs to %s", declared[n], ports[i].Name),
+				portRemedy(ports[i], s, &declared)))
 		}
 	}
 
 	if len(declared) == 0 || s.Profile.FollowsPorts || finding.Failed(findings) {
 		return findings
 	}
-	for _, p := range s.ports() {
+	for _, p := range ports {
 		if p.Agent && !slices.Contains(declared, p.Number) {
 			findings = append(findings,
 				o.Finding(finding.Warning, "inject/target-port", pod.Spec().Get("containers"),

@@ -76,8 +76,7 @@ type Profile struct {
 	TokenDir string
 	// SharedVolume is the volume with the client's ID and secret, "" for none.
 	SharedVolume string
-	// FollowsPorts says that the sidecars' ports follow from those of the agent, so
-	// that no two workloads have the same containers.
+	// FollowsPorts says that the sidecars' ports follow from those of the agent.
 	FollowsPorts bool
 	// AgentRuntimes says that AgentRuntimes configure its sidecars.
 	AgentRuntimes bool

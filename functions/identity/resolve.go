@@ -41,6 +41,10 @@ type Workload struct {
 	Alter func(Settings) Settings
 }
 
+func (w *Workload) subject() Subject {
+	return Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+}
+
 // Annotation is one of the workload's annotations under the prefix, from the
 // workload itself or its pod template.
 type Annotation struct {
@@ -117,7 +121,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	annotations []Annotation) (findings []finding.Finding) {
 	*s = *base
-	s.Subject = Subject{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+	s.Subject = w.subject()
 	s.Declared, s.TraceOnly = Declared{Volumes: w.Volumes}, w.TraceOnly
 	s.AuthBridge.Ports, s.AuthBridge.EnvPort = w.Ports, w.EnvPort
 	if te != nil || at != nil || w.Runtime != nil || len(annotations) > 0 || len(s.shortened()) > 0 {

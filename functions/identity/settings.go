@@ -34,6 +34,9 @@ type Settings struct {
 
 	// Derived says which URLs follow from the realm, because nobody set them.
 	Derived Derived
+
+	// shape is what the workload shares with others, nil for one with settings of its own.
+	shape *shape
 }
 
 // Subject is the workload that settings are of.

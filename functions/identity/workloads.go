@@ -28,6 +28,8 @@ type Workloads struct {
 	exchanges map[index.ID]*api.TokenExchange
 	traces    map[index.ID]*api.AgentTrace
 	runtimes  map[index.ID]*api.AgentRuntime
+
+	shapes shapes
 }
 
 // NewWorkloads prepares the workloads of a package. config may be nil.
@@ -127,7 +129,10 @@ type Effective struct {
 	Settings Settings
 
 	annotations []Annotation // of the workload
-	alone       bool         // it gets no sidecars
+	probes      []Probe
+	ports       []int
+	key         []byte // of its shape
+	alone       bool   // it gets no sidecars
 	labels      OptIn
 	namespace   *krm.Object // that keeps it from being injected, or nil
 }
@@ -163,20 +168,22 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 		ServiceAccount: cmp.Or(pod.Spec().Get("serviceAccountName").Text(),
 			pod.Spec().Get("serviceAccount").Text()),
 		SPIFFE:    opt.Spiffe,
-		Probes:    probes(pod),
 		Volumes:   authorVolumes(pod),
 		TraceOnly: e.alone,
 		File:      o.Origin.File, Line: o.Origin.Line,
 		Runtime: w.runtimes[e.ID],
 		Alter:   alter,
 	}
+	e.probes = appendProbes(e.probes[:0], pod)
+	workload.Probes = e.probes
 	if w.base.Profile.FollowsPorts {
-		workload.Ports, workload.EnvPort = agentPorts(pod)
+		e.ports, workload.EnvPort = appendPorts(e.ports[:0], pod)
+		workload.Ports = e.ports
 	}
 	if e.annotations = nil; !e.alone {
 		e.annotations = annotationsOf(o, pod, w.base.Prefix+"/")
 	}
-	findings = append(findings, e.Settings.resolve(&w.base, workload, te, at, e.annotations)...)
+	findings = append(findings, w.settle(e, workload, te, at)...)
 	if e.alone && !e.Settings.Trace.Enabled {
 		return findings
 	}
@@ -215,6 +222,28 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 			"write metadata.name")
 	default:
 		e.Injected = true
+	}
+	return findings
+}
+
+// settle computes the settings of a workload, or takes those of its shape.
+func (w *Workloads) settle(e *Effective, of Workload, te *api.TokenExchange,
+	at *api.AgentTrace) []finding.Finding {
+	key, shared := of.appendShape(e.key[:0])
+	e.key = key
+	shared = shared && te == nil && at == nil && len(e.annotations) == 0
+	if shared {
+		if known := w.shapes.find(key); known != nil {
+			e.Settings = known.settings
+			e.Settings.Subject = of.subject()
+			return e.Settings.account(of)
+		}
+	}
+
+	of.Ports = slices.Clone(of.Ports)
+	findings := e.Settings.resolve(&w.base, of, te, at, e.annotations)
+	if shared && len(findings) == 0 && e.Settings.AuthBridge.Secret == w.base.AuthBridge.Secret {
+		w.shapes.add(key, &e.Settings)
 	}
 	return findings
 }
@@ -287,8 +316,8 @@ type Probe struct {
 	Port int
 }
 
-// probes gathers what the kubelet asks for without a token.
-func probes(pod krm.PodTemplate) (found []Probe) {
+// appendProbes appends what the kubelet asks for without a token.
+func appendProbes(found []Probe, pod krm.PodTemplate) []Probe {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, kind := range ProbeFields() {
 			p := c.Get(kind)
@@ -329,9 +358,9 @@ func ProbedPort(container, action krm.Node) int {
 	return -1
 }
 
-// agentPorts reads the TCP ports that the containers of a pod declare, and the port that the author
-// sets in the agent's variable PORT.
-func agentPorts(pod krm.PodTemplate) (ports []int, env int) {
+// appendPorts appends the TCP ports that the containers of a pod declare, and returns the port
+// that the author sets in the agent's variable PORT.
+func appendPorts(ports []int, pod krm.PodTemplate) (all []int, env int) {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, port := range tcpPorts(c) {
 			if port > 0 { // others are errors of the function inject

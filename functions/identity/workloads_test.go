@@ -37,7 +37,7 @@ spec:
 	}
 	want := []Probe{{"/named/", 8000}, {"/", 8000}, {grpcHealth, 9000}, {"/admin", 9000},
 		{"/text", 8000}, {"/undeclared", -1}}
-	if diff := cmp.Diff(want, probes(pod)); diff != "" {
+	if diff := cmp.Diff(want, appendProbes(nil, pod)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -29,26 +29,31 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings,
 	if !s.On(sidecars.AuthBridgeProxy) {
 		return env
 	}
-	name, own := c.Get("name").Text(), c.Get("env")
+	var few [16]string // most containers have no more variables
+	own := few[:0]
+	for v := range c.Get("env").Items() {
+		own = append(own, v.Get("name").Text())
+	}
 	add := func(variable, value string) {
-		for v := range own.Items() {
+		if !slices.ContainsFunc(own, func(set string) bool {
 			// A program may read a variable of the author in either case.
-			if set := v.Get("name").Text(); set == variable || variable != "PORT" &&
-				strings.EqualFold(set, variable) {
-				return
-			}
+			return set == variable || variable != "PORT" && strings.EqualFold(set, variable)
+		}) {
+			env = r.variable(env, variable, value)
 		}
-		env = append(env, "- name: "+variable+"\n  value: \""+value+"\"\n"...)
-		r.variable(name, variable)
 	}
 	if movesAgent(c, s, pod) {
-		add("PORT", strconv.Itoa(s.Inbound.TargetPort))
+		add("PORT", `"`+strconv.Itoa(s.Inbound.TargetPort)+`"`)
 	}
 	if s.Outbound.Enabled {
+		proxy := `"http://127.0.0.1:` + strconv.Itoa(s.AuthBridge.ForwardPort) + `"`
 		for _, variable := range proxyVariables {
-			add(variable, "http://127.0.0.1:"+strconv.Itoa(s.AuthBridge.ForwardPort))
+			add(variable, proxy)
 		}
-		none := strings.Join(append([]string{noProxy}, s.Outbound.NoProxy...), ",")
+		none := `"` + noProxy + `"`
+		if more := s.Outbound.NoProxy; len(more) > 0 {
+			none = `"` + noProxy + "," + strings.Join(more, ",") + `"`
+		}
 		add("NO_PROXY", none)
 		add("no_proxy", none)
 	}
@@ -58,8 +63,7 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings,
 // movesAgent reports whether a container is the agent's, and listens where the
 // variable PORT says.
 func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
-	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled &&
-		c.Get("name").Text() == identity.AgentContainer(pod).Get("name").Text()
+	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled && c == identity.AgentContainer(pod)
 }
 
 // overwritePort sets the author's variable PORT to the agent's new port.
@@ -101,7 +105,8 @@ func (c *checker) authBridge() {
 	}
 	for container := range c.containers() {
 		for v := range container.Get("env").Items() {
-			if name := v.Get("name").Text(); slices.Contains(proxyVariables, strings.ToUpper(name)) {
+			if name := v.Get("name").Text(); slices.ContainsFunc(proxyVariables,
+				func(ours string) bool { return strings.EqualFold(ours, name) }) {
 				c.report(finding.Warning, "own-proxy", v.Get("name"),
 					fmt.Sprintf("the application sets %s itself, so that its requests do not pass "+
 						"AuthBridge's forward proxy and their tokens are not exchanged", name),
@@ -260,7 +265,7 @@ func fixesPort(name, value, port string) bool {
 // namesPort reports whether a word of a command line, or one of a script in it, is a
 // port or ends with one to listen on: 8080, :8080, 0.0.0.0:8080, --port=8080.
 func namesPort(line, port string) bool {
-	return slices.ContainsFunc(
+	return strings.Contains(line, port) && slices.ContainsFunc(
 		strings.FieldsFunc(line, func(r rune) bool {
 			return strings.ContainsRune(" \t\r\n;&|()'\"", r)
 		}),

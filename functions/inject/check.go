@@ -102,9 +102,9 @@ func (c *checker) names() {
 		default:
 			seen = append(seen, text)
 		}
-		if !c.TraceOnly && c.Component(name.Text()) != nil {
+		if text := name.Text(); !c.TraceOnly && c.Component(text) != nil {
 			c.error("reserved-container", name,
-				fmt.Sprintf("%q is the name of an injected container", name.Text()),
+				fmt.Sprintf("%q is the name of an injected container", text),
 				"rename it; if another tool injected it, take that out first (armature migrate)")
 		}
 	}

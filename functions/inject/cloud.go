@@ -24,11 +24,11 @@ func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
 }
 
 // cloud adds to the record what a container gets, and returns it as entries of
-// volumeMounts and env. A variable that the author set stays.
-func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
+// volumeMounts, and appended to those of env. A variable that the author set stays.
+func (r *record) cloud(env []byte, c krm.Node, s *identity.Settings) (mounts, all []byte) {
 	variable, file := sidecars.CloudFile(s)
 	if variable == "" {
-		return nil, nil
+		return nil, env
 	}
 	name := c.Get("name").Text()
 	for _, m := range cloudMounts(s) {
@@ -37,22 +37,29 @@ func (r *record) cloud(c krm.Node, s *identity.Settings) (mounts, env []byte) {
 		r.path(name, m.path)
 	}
 	if !c.Get("env").Named("name", variable).Exists() {
-		env = append(env, "- name: "+variable+"\n  value: "+file+"\n"...)
-		r.variable(name, variable)
+		env = r.variable(env, variable, file)
 	}
 	return mounts, env
 }
 
-// path notes a mount that a container gets, and variable a variable.
+// path notes a mount that a container gets.
 func (r *record) path(container, path string) { note(&r.Paths, container, path) }
 
-func (r *record) variable(container, name string) { note(&r.Env, container, name) }
+// variable appends a variable that the container at hand gets, and notes it. value is YAML.
+func (r *record) variable(env []byte, name, value string) []byte {
+	r.added = append(r.added, name)
+	env = append(append(env, "- name: "...), name...)
+	return append(append(append(env, "\n  value: "...), value...), '\n')
+}
 
-func note(in *map[string][]string, container, value string) {
+func note(in *map[string][]string, container string, values ...string) {
+	if len(values) == 0 {
+		return
+	}
 	if *in == nil {
 		*in = make(map[string][]string)
 	}
-	(*in)[container] = append((*in)[container], value)
+	(*in)[container] = append((*in)[container], values...)
 }
 
 // cloud finds what keeps an application from the credentials of the cloud.

@@ -6,7 +6,6 @@ package inject
 import (
 	"bytes"
 	"fmt"
-	"slices"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
@@ -24,8 +23,9 @@ type Injector struct {
 	NoOriginal bool
 
 	skills  *mounted // of the workload, nil for none
-	scratch []byte
+	parts   parts
 	record  record
+	scratch []byte
 }
 
 // parts is what an injected pod gets.
@@ -36,25 +36,23 @@ type parts struct {
 	containerNames, volumeNames []string
 }
 
-// usualText is about as long as the containers of a workload.
-const usualText = 3 << 10
-
-// compose returns what the settings ask for.
+// compose returns what the settings ask for, until the next call.
 func (in *Injector) compose(s *identity.Settings) *parts {
-	p := &parts{}
+	p := &in.parts
+	p.initContainers, p.volumes, p.mount = p.initContainers[:0], p.volumes[:0], p.mount[:0]
+	p.containerNames, p.volumeNames = p.containerNames[:0], p.volumeNames[:0]
 	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects what it fetches
-		p.initContainers, p.containerNames = k.init, []string{skills.Container}
+		p.initContainers = append(p.initContainers, k.init...)
+		p.containerNames = append(p.containerNames, skills.Container)
 	}
 	if s != nil {
-		p.initContainers = slices.Grow(p.initContainers, usualText)
-		for i := range s.Profile.Sidecars {
-			if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
-				p.initContainers = sidecars.AppendContainer(p.initContainers, s, x)
-				p.containerNames = append(p.containerNames, x.Name)
-			}
-		}
-		p.volumes, p.volumeNames = sidecars.AppendVolumes(nil, s)
-		p.mount = AppendTraceMount(nil, s)
+		var names []string
+		p.initContainers, names = s.AppendPart(p.initContainers, identity.PodContainers,
+			sidecars.AppendContainers)
+		p.containerNames = append(p.containerNames, names...)
+		p.volumes, names = s.AppendPart(p.volumes, identity.PodVolumes, sidecars.AppendVolumes)
+		p.volumeNames = append(p.volumeNames, names...)
+		p.mount = AppendTraceMount(p.mount, s)
 	}
 	if k := in.skills; k != nil {
 		p.volumes, p.volumeNames =
@@ -86,7 +84,10 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 		o: o, Version: in.Version, Kept: kept,
 		InitContainers: p.containerNames, Volumes: p.volumeNames,
 		Mounts: r.Mounts[:0], Created: r.Created[:0], Fields: r.Fields[:0],
+		Paths: r.Paths, Env: r.Env, env: r.env, added: r.added,
 	}
+	clear(r.Paths)
+	clear(r.Env)
 	spec := pod.Spec()
 	err := r.insert(spec, initContainersKey, "initContainers", p.initContainers, true)
 	if err != nil {
@@ -145,11 +146,15 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 func (r *record) container(c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount []byte,
 	k *mounted) error {
 	name := c.Get("name").Text()
-	var mounts, env []byte
+	var mounts []byte
+	env := r.env[:0]
+	r.added = r.added[:0]
 	if s != nil {
-		mounts, env = r.cloud(c, s)
+		mounts, env = r.cloud(env, c, s)
 		env = r.telemetry(r.authBridge(env, c, s, pod), c, s)
 	}
+	r.env = env
+	note(&r.Env, name, r.added...)
 	if k != nil {
 		mounts = append(mounts, k.mounts...)
 		for _, path := range k.paths {
@@ -205,9 +210,7 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 	if !s.Trace.Enabled || ownTelemetry(c).Exists() {
 		return env
 	}
-	r.variable(c.Get("name").Text(), sidecars.TraceConfigVariable)
-	return append(env,
-		"- name: "+sidecars.TraceConfigVariable+"\n  value: "+sidecars.TraceConfigFile+"\n"...)
+	return r.variable(env, sidecars.TraceConfigVariable, sidecars.TraceConfigFile)
 }
 
 // ownTelemetry returns a variable of the author that an SDK would not read beside a

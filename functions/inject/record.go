@@ -17,6 +17,9 @@ import (
 // record is the content of keys.Injected.
 type record struct {
 	o *krm.Object
+	// added are the names of variables that the container at hand gets, and env their text.
+	added []string
+	env   []byte
 
 	Version string `json:"version"`
 	// InitContainers and Volumes are names.

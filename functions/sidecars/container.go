@@ -10,6 +10,17 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
+// AppendContainers appends the sidecars of a workload as items of the pod's init containers, and
+// returns their names.
+func AppendContainers(dst []byte, s *identity.Settings) (items []byte, names []string) {
+	for i := range s.Profile.Sidecars {
+		if x := &s.Profile.Sidecars[i]; s.Components[i].Enabled {
+			dst, names = AppendContainer(dst, s, x), append(names, x.Name)
+		}
+	}
+	return dst, names
+}
+
 // AppendContainer appends a sidecar of the workload's profile as an item of the pod's
 // init containers, at zero indentation.
 func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar) []byte {
