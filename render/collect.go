@@ -76,6 +76,9 @@ func (e *engine) collect() error {
 				e.pkg.CollectObject(&look)
 			}
 		})
+		if f.Data == nil { // the second pass reads it into other memory
+			e.forms[i].list = nil
+		}
 	}
 	for f := range e.pkg.Files() {
 		if err := e.beside(f); err != nil {
@@ -137,12 +140,15 @@ func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 		text := data[d.Start:d.End]
 		if _, alone := restoreKept(text); !alone || !consumed {
 			if list, ok := listOf(data, d, line, consumed); ok {
-				f.lists = true
+				f.lists, f.list = true, &list
 				walkItems(&list, visit)
 				continue
 			}
 		}
 		visit(visited{src: data, doc: d, line: line})
+	}
+	if f.several {
+		f.list = nil
 	}
 	return f
 }

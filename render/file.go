@@ -32,6 +32,9 @@ func (w *worker) renderFile(i int) error {
 	}
 	w.file.spilled = false
 	w.file.json, w.file.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.file.aside[:0]
+	if !w.opt.Pieces { // what is generated doubles most workloads
+		w.buffers.out = slices.Grow(w.buffers.out[:0], 3*len(data))
+	}
 	w.buffers.out = w.appendFile(w.buffers.out[:0], data, f.Path, w.forms[i])
 	if w.file.failure != nil {
 		return w.file.failure
@@ -88,6 +91,10 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			continue
 		} else if ok {
 			dst = w.appendDocument(dst, source, krm.Document{End: len(source)}, false, origin)
+			continue
+		}
+		if form.list != nil {
+			dst = w.appendItems(dst, *form.list, file)
 			continue
 		}
 		if form.lists {

@@ -29,17 +29,20 @@ func listOf(data []byte, d krm.Document, line int, consumed bool) (l list, ok bo
 	if kind != "" && !strings.HasSuffix(kind, "List") {
 		return l, false
 	}
-	if text := data[d.Start:d.End]; consumed && bytes.Contains(text, []byte("\n"+consumedMark)) {
+	text := data[d.Start:d.End]
+	noted := consumed && bytes.Contains(text, []byte(keys.Consumed))
+	if noted && bytes.Contains(text, []byte("\n"+consumedMark)) {
 		data = withoutComments(text)
 		d = krm.Document{End: len(data)}
 	}
 	l = list{src: data, doc: d, line: line}
-	return l, l.take(kind, consumed)
+	return l, l.take(kind, consumed, noted)
 }
 
-// take finds the items of a list, and of the lists in it.
-func (l *list) take(kind string, consumed bool) (ok bool) {
-	if consumed && bytes.Contains(l.src[l.doc.Start:l.doc.End], []byte(keys.Consumed)) && !l.restore() {
+// take finds the items of a list, and of the lists in it. noted says that the document around
+// it may keep consumed items.
+func (l *list) take(kind string, consumed, noted bool) (ok bool) {
+	if noted && bytes.Contains(l.src[l.doc.Start:l.doc.End], []byte(keys.Consumed)) && !l.restore() {
 		return false
 	}
 	if l.lines == nil {
@@ -63,7 +66,7 @@ func (l *list) take(kind string, consumed bool) (ok bool) {
 			continue
 		}
 		inner := list{src: l.src, doc: item, dash: !l.Flow, line: l.lines[i]}
-		if inner.take("", consumed) {
+		if inner.take("", consumed, noted) {
 			if l.nested == nil {
 				l.nested = make(map[int]list)
 			}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // jsonLead leads a stream that would begin with a JSON object and goes on with
@@ -128,21 +128,22 @@ func noManifest(text []byte) bool {
 const correct = "correct the YAML"
 
 // streamOfJSON is the end of an object and the beginning of the next one.
-var streamOfJSON = regexp.MustCompile(`\}[ \t\r]*\n\s*\{`)
+var streamOfJSON = text.Pattern(`\}[ \t\r]*\n\s*\{`)
 
-var directive = regexp.MustCompile(`(?m)^%[A-Z]`)
+var directive = text.Pattern(`(?m)^%[A-Z]`)
 
 // syntaxHint says how to fix text that is not YAML of the kind that manifests
 // are.
-func syntaxHint(text []byte) string {
+func syntaxHint(src []byte) string {
 	switch {
-	case bytes.Contains(text, []byte("{{")):
+	case bytes.Contains(src, []byte("{{")):
 		return "if it is a template (Helm, Go), render that first, or leave the file out with " +
 			"spec.exclude in armature.yaml"
-	case directive.Match(text):
+	case directive().Match(src):
 		return "remove the line that begins with %: manifests need no directives, and none are read"
 	}
-	if start := bytes.TrimSpace(text); bytes.HasPrefix(start, []byte("{")) && streamOfJSON.Match(start) {
+	if start := bytes.TrimSpace(src); bytes.HasPrefix(start, []byte("{")) &&
+		streamOfJSON().Match(start) {
 		return "put a line --- between the objects, or send them as the items of a List"
 	}
 	return correct

@@ -100,7 +100,11 @@ type engine struct {
 
 // form is what the first pass learnt about the text of a file. The zero form is
 // that of one that holds a single document, which is not a list.
-type form struct{ lists, several bool }
+type form struct {
+	lists, several bool
+	// list is the only document of a file in memory, nil for another one.
+	list *list
+}
 
 func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	f := e.src.Files[i]

@@ -122,18 +122,17 @@ type Profiles struct {
 
 // NewProfiles returns the profiles with the settings of all of them.
 func NewProfiles(all ...Profile) *Profiles {
-	rows := rows()
-	p := &Profiles{all: all, table: settings("", rows.AuthBridge)}
+	p := &Profiles{all: all, table: settings("authbridge", "")}
 	for i := range all {
 		all[i].all = p
 		for _, x := range all[i].Sidecars {
 			if !slices.Contains(p.sidecars, x.Name) {
 				p.sidecars = append(p.sidecars, x.Name)
-				p.table = append(p.table, settings(x.Name, rows.Component)...)
+				p.table = append(p.table, settings("component", x.Name)...)
 			}
 		}
 	}
-	p.table = slices.Concat(p.table, settings("", rows.Identity), settings("", rows.Trace))
+	p.table = slices.Concat(p.table, settings("identity", ""), settings("trace", ""))
 	return p
 }
 
@@ -222,6 +221,8 @@ func (p *Profile) defaults() Settings {
 		Profile: p, Prefix: p.Prefix,
 		SPIFFE:  SPIFFE{TokenDir: p.TokenDir, HealthPort: 15125},
 		Derived: Derived{Issuer: true, JWKS: true, TokenURL: true},
+		Trace: Trace{Exporters: []Exporter{{Type: "otlp", Protocol: "grpc", Compression: "none",
+			Endpoint: "otel-collector.observability:4317", Insecure: true}}},
 	}
 	for i := range p.Sidecars {
 		s.Components[i] = p.Sidecars[i].Default
@@ -232,10 +233,8 @@ func (p *Profile) defaults() Settings {
 		case !p.Has(x.path):
 		case set:
 			x.assign(&s, own)
-		case x.standard.Kind != 0:
-			if err := x.standard.Decode(x.at(&s)); err != nil {
-				panic(err) // a test reads all of them
-			}
+		case x.standard.Exists():
+			x.setStandard(&s)
 		}
 	}
 	return s

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Comparison compares a folder with what a render would write to it.
@@ -78,8 +79,8 @@ func (c *Comparison) compare(file string, is []byte) error {
 	case missing && is == nil, !missing && is != nil && bytes.Equal(was, is):
 		return nil
 	}
-	text := []byte(shown + " differs; it has a Secret, whose values are not shown\n")
-	if !secret.Match(was) && !secret.Match(is) {
+	difference := []byte(shown + " differs; it has a Secret, whose values are not shown\n")
+	if !secret().Match(was) && !secret().Match(is) {
 		before, after := shown, shown
 		if missing {
 			before = os.DevNull
@@ -87,13 +88,13 @@ func (c *Comparison) compare(file string, is []byte) error {
 		if is == nil {
 			after = os.DevNull
 		}
-		text = diff.Diff(before, was, after, is)
+		difference = diff.Diff(before, was, after, is)
 	}
-	c.found = append(c.found, Difference{File: shown, Text: text})
+	c.found = append(c.found, Difference{File: shown, Text: difference})
 	return nil
 }
 
-var secret = regexp.MustCompile(`\bSecret\b`)
+var secret = text.Pattern(`\bSecret\b`)
 
 // Differences are those of all files, by name.
 func (c *Comparison) Differences() ([]Difference, error) {
