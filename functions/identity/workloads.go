@@ -330,9 +330,11 @@ func appendProbes(found []Probe, pod krm.PodTemplate) []Probe {
 			} else if http.IsMap() {
 				found = append(found, Probe{"/", ProbedPort(c, http)})
 			}
-			if health := (Probe{grpcHealth, ProbedPort(c, grpc)}); grpc.IsMap() &&
-				!slices.Contains(found, health) {
-				found = append(found, health)
+			if grpc.IsMap() {
+				health := Probe{grpcHealth, ProbedPort(c, grpc)}
+				if !slices.Contains(found, health) {
+					found = append(found, health)
+				}
 			}
 		}
 	}

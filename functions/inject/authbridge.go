@@ -171,8 +171,11 @@ func (c *checker) protocols() {
 // namedProtocol is the protocol other than HTTP/1.1 that a port's name says.
 func namedProtocol(name string) string {
 	first, _, _ := strings.Cut(name, "-")
-	return map[string]string{"grpc": "gRPC", "https": "HTTPS", "h2c": "HTTP/2", "http2": "HTTP/2"}[first]
+	return protocols[first]
 }
+
+var protocols = map[string]string{"grpc": "gRPC", "https": "HTTPS", "h2c": "HTTP/2",
+	"http2": "HTTP/2"}
 
 // agentPort finds an agent that goes on listening where the reverse proxy does.
 func (c *checker) agentPort(agent krm.Node) {
@@ -253,13 +256,15 @@ func readsPort(agent krm.Node, port string) bool {
 // fixesPort reports whether a variable says that a program listens on a port: N8N_PORT=5678,
 // LISTEN=:5678, ASPNETCORE_URLS=http://+:5678.
 func fixesPort(name, value, port string) bool {
-	if value == port {
+	switch {
+	case value == port:
 		return strings.Contains(strings.ToUpper(name), "PORT")
+	case !namesPort(value, port):
+		return false
 	}
 	_, host, url := strings.Cut(value, "://")
-	return namesPort(value, port) &&
-		!(url && slices.ContainsFunc([]string{"127.0.0.1", "localhost", "[::1]", "$"},
-			func(own string) bool { return strings.HasPrefix(host, own) }))
+	return !(url && slices.ContainsFunc([]string{"127.0.0.1", "localhost", "[::1]", "$"},
+		func(own string) bool { return strings.HasPrefix(host, own) }))
 }
 
 // namesPort reports whether a word of a command line, or one of a script in it, is a

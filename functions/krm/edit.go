@@ -242,13 +242,16 @@ func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 		return append(dst, lines...)
 	}
 	for len(lines) > 0 {
-		i := bytes.IndexByte(lines, '\n')
-		if i > 0 {
+		end := bytes.IndexByte(lines, '\n') + 1
+		if end > 1 {
 			dst = scalar.AppendSpaces(dst, n)
-			dst = append(dst, lines[:i]...)
 		}
-		dst = append(dst, eol...)
-		lines = lines[i+1:]
+		if eol == "\n" {
+			dst = append(dst, lines[:end]...)
+		} else {
+			dst = append(append(dst, lines[:end-1]...), eol...)
+		}
+		lines = lines[end:]
 	}
 	return dst
 }

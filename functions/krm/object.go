@@ -269,10 +269,12 @@ type PodTemplate struct {
 	Template Node
 	// Path leads to Template: "spec.template".
 	Path string
+
+	spec Node
 }
 
 // Spec is the pod's spec.
-func (p PodTemplate) Spec() Node { return p.Template.Get("spec") }
+func (p PodTemplate) Spec() Node { return p.spec }
 
 // Containers yields the init containers and then the others, each with the name of its list.
 func (p PodTemplate) Containers() iter.Seq2[string, Node] {
@@ -311,7 +313,8 @@ func (p PodTemplate) Annotation(key string) (string, bool) {
 // or has containers at one of the same places.
 func (o *Object) PodTemplate() (PodTemplate, bool) {
 	if o.Kind == "Pod" && o.APIVersion == "v1" {
-		return PodTemplate{Template: o.Root()}, o.Get("spec", "containers").IsList()
+		spec := o.Get("spec")
+		return PodTemplate{Template: o.Root(), spec: spec}, spec.Get("containers").IsList()
 	}
 	t, templates := &o.tree, workload.Templates()
 	for i := 0; i < len(templates) && t.pod == 0; i++ {
@@ -325,7 +328,8 @@ func (o *Object) PodTemplate() (PodTemplate, bool) {
 	if t.pod < 0 {
 		return PodTemplate{}, false
 	}
-	return PodTemplate{Template: Node{o, t.pod, true}, Path: templates[t.podAt].Path}, true
+	template := Node{o, t.pod, true}
+	return PodTemplate{template, templates[t.podAt].Path, template.Get("spec")}, true
 }
 
 // Contains reports whether the object contains a text.

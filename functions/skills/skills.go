@@ -60,9 +60,6 @@ func Folder(image string) string {
 // Of returns the skills in the annotations of a workload and of its pods, in the order in which
 // they are written.
 func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []finding.Finding) {
-	if !o.Contains(keys.SkillPrefix) {
-		return nil, nil
-	}
 	seen := make(map[string]Skill)
 	report := func(at krm.Node, problem, hint string) {
 		findings = append(findings, o.Finding(finding.Error, "inject/skill", at, problem, hint))
