@@ -90,7 +90,7 @@ func withoutMarks(between []byte) (text []byte, unended bool) {
 // appendConsumed writes a custom resource that was input as comments, so that the rendered file
 // still shows it, can be rendered again, and can be restored.
 func appendConsumed(dst, text []byte, ref finding.Ref) []byte {
-	eol := lineEnding(text)
+	eol := krm.LineEnding(text)
 	dst = append(dst, consumedMark...)
 	dst = append(dst, ref.Kind+" "+ref.Name...)
 	dst = append(dst, " (armature uninject restores it"...)

@@ -40,7 +40,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	default:
 		dst = w.appendObject(dst, o)
 	}
-	eol := lineEnding(src)
+	eol := krm.LineEnding(src)
 	first := becomes == replaced
 	for _, text := range u.Generated {
 		w.stats.Generated++

@@ -58,7 +58,7 @@ func (w *worker) spill(dst []byte, file string) []byte {
 		return dst
 	}
 	if !w.file.spilled && !w.undo && BeginsJSON(dst) { // another document is about to follow
-		dst = slices.Insert(dst, 0, []byte(jsonLead+lineEnding(dst))...)
+		dst = slices.Insert(dst, 0, []byte(jsonLead+krm.LineEnding(dst))...)
 	}
 	w.file.spilled = true
 	kept := len(dst) - len("\r\n")
@@ -79,7 +79,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 		text := data[d.Start:d.End]
 		start := len(dst)
 		if start > from {
-			dst = krm.EndLine(dst, lineEnding(data))
+			dst = krm.EndLine(dst, krm.LineEnding(data))
 		}
 		if lead := data[d.Lead:d.Start]; d.Lead > 0 ||
 			!bytes.Equal(trimEnd(lead), []byte(jsonLead)) {

@@ -24,7 +24,7 @@ func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 	if l.Flow {
 		return w.appendFlowItems(dst, l, file)
 	}
-	eol, cursor := lineEnding(data), d.Start
+	eol, cursor := krm.LineEnding(data), d.Start
 	for i, item := range items {
 		between, unended := withoutMarks(data[cursor:item.Start])
 		if cursor = item.End; unended {
@@ -81,7 +81,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte,
 		dst = w.appendObject(dst, o)
 	}
 	dash := bytes.IndexByte(data[item.Start:item.End], '-')
-	eol := lineEnding(data)
+	eol := krm.LineEnding(data)
 	for _, text := range u.Generated {
 		w.stats.Generated++
 		dst = krm.EndLine(dst, eol)

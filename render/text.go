@@ -29,7 +29,7 @@ func leadJSON(out, data []byte) []byte {
 	several := 0
 	for range krm.Documents(out) {
 		if several++; several > 1 {
-			return slices.Insert(out, 0, []byte(jsonLead+lineEnding(data))...)
+			return slices.Insert(out, 0, []byte(jsonLead+krm.LineEnding(data))...)
 		}
 	}
 	return out
@@ -43,13 +43,6 @@ func BeginsJSON(stream []byte) bool {
 // trimEnd takes away the line ending at the end of a text.
 func trimEnd(text []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(text, []byte{'\n'}), []byte{'\r'})
-}
-
-func lineEnding(src []byte) string {
-	if i := bytes.IndexByte(src, '\n'); i > 0 && src[i-1] == '\r' {
-		return "\r\n"
-	}
-	return "\n"
 }
 
 // SyntaxRule is the rule of SyntaxFinding.

@@ -100,7 +100,7 @@ func editLines(o *krm.Object, changed []Built) error {
 			entry := fmt.Sprintf("- commit: %q\n  image: %s\n  name: %s\n  namespace: %s\n",
 				b.Commit, b.Image, b.Name, b.Namespace)
 			_, err = o.Insert(o.Root(), []string{"spec", "builds"},
-				krm.Entries{Text: []byte(entry)}, false)
+				[]byte(entry), false)
 		case commit.Exists():
 			if _, err = o.ReplaceField(commit, "commit", strconv.Quote(b.Commit)); err == nil {
 				_, err = o.ReplaceField(found.Get("image"), "image", b.Image)
@@ -108,7 +108,7 @@ func editLines(o *krm.Object, changed []Built) error {
 		default:
 			if _, err = o.ReplaceField(found.Get("image"), "image", b.Image); err == nil {
 				_, err = o.Insert(found, nil,
-					krm.Entries{Text: []byte("commit: " + strconv.Quote(b.Commit) + "\n")}, false)
+					[]byte("commit: "+strconv.Quote(b.Commit)+"\n"), false)
 			}
 		}
 		if err != nil {

@@ -149,7 +149,7 @@ func (c *Cleaning) add(to string, entries []Annotation) {
 		text = fmt.Appendf(text, "%s: %s\n", a.Key, value)
 	}
 	if len(text) > 0 {
-		_, err := c.object.Insert(c.object.Get("metadata"), []string{to}, krm.Entries{Text: text},
+		_, err := c.object.Insert(c.object.Get("metadata"), []string{to}, text,
 			false)
 		c.failed(err)
 	}

@@ -138,7 +138,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 	in.scratch = append(in.scratch, keys.Injected+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
 	in.scratch = append(in.scratch, "'\n"...)
-	_, err = o.Insert(o.Get("metadata"), annotationsKey, krm.Entries{Text: in.scratch}, false)
+	_, err = o.Insert(o.Get("metadata"), annotationsKey, in.scratch, false)
 	return err
 }
 

@@ -60,7 +60,7 @@ func (r *record) setField(mapping, authors krm.Node, f field, key string) (err e
 	if authors.Exists() {
 		f.Was, err = r.o.ReplaceField(authors, key, value)
 	} else {
-		_, err = r.o.Insert(mapping, nil, krm.Entries{Text: []byte(key + ": " + value + "\n")}, false)
+		_, err = r.o.Insert(mapping, nil, []byte(key+": "+value+"\n"), false)
 	}
 	r.Fields = append(r.Fields, f)
 	return err
@@ -72,7 +72,7 @@ func (r *record) insert(parent krm.Node, keys []string, name string, text []byte
 	if len(text) == 0 {
 		return nil
 	}
-	done, err := r.o.Insert(parent, keys, krm.Entries{Text: text}, first)
+	done, err := r.o.Insert(parent, keys, text, first)
 	r.note(done, name)
 	return err
 }

@@ -43,7 +43,7 @@ func BenchmarkInsert(b *testing.B) {
 	text := benchText(b)
 	var o Object
 	var out []byte
-	entries := Entries{Text: []byte("example.com/note: \"text\"\n")}
+	entries := []byte("example.com/note: \"text\"\n")
 	for b.Loop() {
 		if _, err := o.Read(text, Document{End: len(text)}, false, Origin{}); err != nil {
 			b.Fatal(err)

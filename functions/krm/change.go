@@ -170,7 +170,7 @@ func (c *Changes) apply(o *Object, kept Kept) error {
 		}
 		n, missing := o.follow(r.Changes[i].At)
 		at := r.Changes[i].At
-		if _, err := o.Insert(n, at[len(at)-missing:], Entries{Text: text}, false); err != nil {
+		if _, err := o.Insert(n, at[len(at)-missing:], text, false); err != nil {
 			return err
 		}
 	}

@@ -172,7 +172,7 @@ func TestSettle(t *testing.T) {
 			"        image: web\n")
 	pod, _ := o.PodTemplate()
 	if _, err := o.Insert(pod.Spec(), []string{"containers"},
-		krm.Entries{Text: []byte("- name: sidecar\n  image: s\n")}, true); err != nil {
+		[]byte("- name: sidecar\n  image: s\n"), true); err != nil {
 		t.Fatal(err)
 	}
 	var settled krm.Object

@@ -298,6 +298,8 @@ func fieldOf(strict error) string {
 
 var embedded = text.Pattern(`\b[A-Z]\w*\.`)
 
+// UnmarshalStrict reads JSON into a Go value. Unknown fields and wrong types are errors, each
+// with its field and a remedy.
 func UnmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {

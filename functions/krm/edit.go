@@ -39,15 +39,19 @@ type Insertion struct {
 }
 
 // Insert adds entries to the collection that keys lead to from parent, at its
-// beginning or its end, and makes what is missing on the way.
-func (o *Object) Insert(parent Node, keys []string, entries Entries,
+// beginning or its end, and makes what is missing on the way. The entries are
+// block-style YAML without indentation, each line ended by a line feed, as items
+// ("- name: x") or fields ("key: value").
+func (o *Object) Insert(parent Node, keys []string, entries []byte,
 	atStart bool) (Insertion, error) {
 	if o.frozen != "" {
 		return Insertion{}, errors.New(o.frozen)
 	}
-	n, missing, note := o.plan(parent, keys, entries.items())
-	return note, o.insert(n, missing, &entries, atStart && len(missing) == 0)
+	n, missing, note := o.plan(parent, keys, areItems(entries))
+	return note, o.insert(n, missing, entries, atStart && len(missing) == 0)
 }
+
+func areItems(entries []byte) bool { return entries[0] == '-' }
 
 // Plan returns what Insert notes for fields at the same place.
 func (o *Object) Plan(parent Node, keys []string) Insertion {
@@ -128,9 +132,9 @@ func (o *Object) LayoutFinding(rule string, err error) finding.Finding {
 }
 
 // insert adds entries, below the keys that are missing, to a collection that is there.
-func (o *Object) insert(n Node, missing []string, entries *Entries, atStart bool) error {
+func (o *Object) insert(n Node, missing []string, entries []byte, atStart bool) error {
 	d := n.node()
-	items := len(missing) == 0 && entries.items()
+	items := len(missing) == 0 && areItems(entries)
 	switch {
 	case d.first != 0 && !d.holds(items):
 		if items {
@@ -213,17 +217,17 @@ func (o *Object) afterComments(at, col int) int {
 	return at
 }
 
-func (o *Object) insertLines(at, col int, missing []string, entries *Entries) {
+func (o *Object) insertLines(at, col int, missing []string, entries []byte) {
 	from := len(o.text)
 	if unended := at == o.end && at > o.start && o.tree.src[at-1] != '\n'; unended {
 		o.text = append(o.text, o.eol...)
-		o.text = entries.appendWrapped(o.text, o, missing, col)
+		o.text = o.appendWrapped(o.text, entries, missing, col)
 		o.text = o.text[:len(o.text)-len(o.eol)]
 	} else {
-		o.text = entries.appendWrapped(o.text, o, missing, col)
+		o.text = o.appendWrapped(o.text, entries, missing, col)
 	}
 	depth := 2 * col
-	if len(missing) == 0 && entries.items() {
+	if len(missing) == 0 && areItems(entries) {
 		depth++
 	}
 	o.edits = append(o.edits, edit{at: at, end: at, from: from, to: len(o.text), depth: depth})
@@ -257,9 +261,9 @@ func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 }
 
 // flowEntries writes entries as one collection between brackets, for a place between others.
-func (o *Object) flowEntries(missing []string, entries *Entries) (string, error) {
+func (o *Object) flowEntries(missing []string, entries []byte) (string, error) {
 	o.inFlow = true
-	n, err := yaml.Parse(string(entries.appendWrapped(nil, &Object{eol: "\n"}, missing, 0)))
+	n, err := yaml.Parse(string((&Object{eol: "\n"}).appendWrapped(nil, entries, missing, 0)))
 	if err != nil {
 		return "", fmt.Errorf("reading entries to insert: %w", err)
 	}
@@ -398,7 +402,7 @@ func (o *Object) Append(dst []byte) []byte {
 	if !o.rewritten {
 		return o.splice(dst)
 	}
-	text, eol := o.splice(nil), lineEnding(o.author)
+	text, eol := o.splice(nil), LineEnding(o.author)
 	if o.inline {
 		return o.appendInline(dst, text)
 	}
@@ -412,8 +416,8 @@ func (o *Object) Append(dst []byte) []byte {
 	return AppendIndented(dst, text, 0, eol)
 }
 
-// lineEnding is how the first line of a text ends.
-func lineEnding(text []byte) string {
+// LineEnding is how the first line of a text ends.
+func LineEnding(text []byte) string {
 	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
 		return "\r\n"
 	}
@@ -442,24 +446,18 @@ func (o *Object) splice(dst []byte) []byte {
 	return append(dst, src[cursor:o.end]...)
 }
 
-// Entries are what Insert adds: block-style YAML without indentation, each line
-// ended by a line feed, as items ("- name: x") or fields ("key: value").
-type Entries struct{ Text []byte }
-
-func (e *Entries) items() bool { return e.Text[0] == '-' }
-
 // appendWrapped writes the entries below keys, at a column.
-func (e *Entries) appendWrapped(dst []byte, o *Object, keys []string, col int) []byte {
+func (o *Object) appendWrapped(dst, entries []byte, keys []string, col int) []byte {
 	for i, key := range keys {
 		dst = scalar.AppendSpaces(dst, col)
 		dst = append(dst, key...)
 		dst = append(dst, ':')
 		dst = append(dst, o.eol...)
-		if i == len(keys)-1 && e.items() {
+		if i == len(keys)-1 && areItems(entries) {
 			col += o.listIndent()
 		} else {
 			col += 2
 		}
 	}
-	return AppendIndented(dst, e.Text, col, o.eol)
+	return AppendIndented(dst, entries, col, o.eol)
 }

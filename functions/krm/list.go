@@ -142,7 +142,7 @@ var annotationsPath = []string{"metadata", "annotations"}
 
 // Annotate adds annotations, each a line of YAML.
 func (o *Object) Annotate(lines string) error {
-	_, err := o.Insert(o.Root(), annotationsPath, Entries{Text: []byte(lines)}, false)
+	_, err := o.Insert(o.Root(), annotationsPath, []byte(lines), false)
 	return err
 }
 

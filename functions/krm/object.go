@@ -93,7 +93,7 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 			return false, err
 		}
 	}
-	o.eol = lineEnding(o.tree.src[o.start:o.end])
+	o.eol = LineEnding(o.tree.src[o.start:o.end])
 	root := o.Root()
 	if !root.IsMap() {
 		for item := range root.Items() {

@@ -208,7 +208,7 @@ func TestFrozen(t *testing.T) {
 			t.Errorf("%s became\n%s", text, got)
 		}
 		if _, err := o.Insert(o.Root(), []string{"metadata", "labels"},
-			Entries{Text: []byte("a: b\n")}, false); err == nil || o.Edited() {
+			[]byte("a: b\n"), false); err == nil || o.Edited() {
 			t.Errorf("%s was edited: %v", text, err)
 		}
 	}
