@@ -34,12 +34,14 @@ func BenchmarkScaleSources(b *testing.B) {
 	}
 	plane := controlplane.Start(b)
 	folders, err := crdFolders()
-	if err == nil {
-		var kustomizations string
-		kustomizations, err = fluxCRDs("github.com/fluxcd/kustomize-controller@v1.9.5")
-		err = plane.InstallCRDs(append(folders, kustomizations)...)
-	}
 	if err != nil {
+		b.Fatal(err)
+	}
+	kustomizations, err := fluxCRDs("github.com/fluxcd/kustomize-controller@v1.9.5")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := plane.InstallCRDs(append(folders, kustomizations)...); err != nil {
 		b.Fatal(err)
 	}
 	program := scale.Program(b, "armature-controller")
