@@ -40,66 +40,51 @@ func Attests(b *api.AgentBuild, t *recipe.Template) bool {
 // knows no pull requests, leaves it alone.
 const ChainsSigned = "chains.tekton.dev/signed"
 
-// checkRoles refuses what a build may not decide.
-func checkRoles(in Input, spec derived, steps []step) faults {
-	found := append(checkAttestingSteps(in), checkHanded(in, steps)...)
-	if in.Template.Isolates() {
-		found = slices.Concat(found, checkFromPlatform(in, steps), checkLocked(in, spec))
-	}
-	return found
-}
-
 // fromPlatform reports whether a ConfigMap is the platform's. Without a cluster all are.
 func (in Input) fromPlatform(d *recipe.Document) bool {
 	return in.Platform == "" || d.From.Namespace == in.Platform
 }
 
 // checkAttestingSteps refuses the steps that sign outside of the platform's templates.
-func checkAttestingSteps(in Input) (found faults) {
+func (c *composer) checkAttestingSteps() {
 	const hint = "use a mode whose template has attest: true, such as prod, whose own steps " +
 		"sign; see docs/threat-model.md"
-	if p := in.Build.Spec.Pipeline; p != nil {
+	if p := c.Build.Spec.Pipeline; p != nil {
 		for i, s := range p.Steps {
 			if slices.Contains(attestingSteps, s.ConfigMap) {
-				found.bad(in, api.ReasonPlatformStep,
-					fmt.Sprintf("spec.pipeline.steps[%d].configMap", i),
-					fmt.Sprintf("%s signs any digest that it is given, and is for the platform's "+
-						"templates only", s.ConfigMap), hint)
+				c.bad(api.ReasonPlatformStep, fmt.Sprintf("spec.pipeline.steps[%d].configMap", i),
+					hint, "%s signs any digest that it is given, and is for the platform's templates "+
+						"only", s.ConfigMap)
 			}
 		}
 	}
-	if in.fromPlatform(in.Template.Doc) {
-		return found
-	}
-	for _, row := range in.Template.Steps {
-		if slices.Contains(attestingSteps, row.ConfigMap) {
-			field := fmt.Sprintf("steps[%d].configMap", row.Index)
-			found.add(in.Template.Doc.At(field).Fault(api.ReasonPlatformStep,
-				fmt.Sprintf("%s signs any digest that it is given, and is for templates in "+
-					"namespace %q only", row.ConfigMap, in.Platform), hint))
+	for _, row := range c.Template.Steps {
+		if !c.fromPlatform(c.Template.Doc) && slices.Contains(attestingSteps, row.ConfigMap) {
+			c.fault("", c.Template.Doc.At(fmt.Sprintf("steps[%d].configMap", row.Index)),
+				api.ReasonPlatformStep, hint, "%s signs any digest that it is given, and is for "+
+					"templates in namespace %q only", row.ConfigMap, c.Platform)
 		}
 	}
-	return found
 }
 
 // checkHanded keeps builds from changing what one step hands to another: a value
 // that the template takes from a step's result, the digest, the commit and the
 // image.
-func checkHanded(in Input, steps []step) (found faults) {
-	image := imageName(in)
-	for _, s := range steps {
+func (c *composer) checkHanded() {
+	image := c.imageName()
+	for _, s := range c.steps {
 		for _, declared := range s.task.TaskSpec.Params {
-			given, field := fromBuild(in, s, declared.Name)
+			given, field := c.fromBuild(s, declared.Name)
 			if given == nil {
 				continue
 			}
 			text := ValueOf(*given).StringVal
-			bad := func(message, hint string) {
-				found.bad(in, api.ReasonWiredParameter, field, message, hint)
+			bad := func(hint, format string, args ...any) {
+				c.bad(api.ReasonWiredParameter, field, hint, format, args...)
 			}
 			wired := recipe.FindDefault(s.row.DefaultParameters, declared.Name)
 			if wired == nil {
-				wired = recipe.FindDefault(in.Template.GlobalParameters, declared.Name)
+				wired = recipe.FindDefault(c.Template.GlobalParameters, declared.Name)
 			}
 			name := recipe.Canonical(declared.Name)
 			// Given to one step alone, which the build brings itself, it means what the build says.
@@ -110,31 +95,27 @@ func checkHanded(in Input, steps []step) (found faults) {
 			case wired != nil && wired.Value != nil &&
 				taskResult().MatchString(tekton.JSON(wired.Value)):
 				if given.Array != nil || given.Object != nil || text != wired.Value.StringVal {
-					bad(
-						fmt.Sprintf(
-							"step %q takes %q from another step (%s), and a build cannot set it",
-							s.row.Name, declared.Name, wired.Value.StringVal), "remove it")
+					bad("remove it", "step %q takes %q from another step (%s), and a build cannot "+
+						"set it", s.row.Name, declared.Name, wired.Value.StringVal)
 				}
 			case recipe.Handed(name) && !wholeTaskResult().MatchString(text):
-				bad(
-					fmt.Sprintf("step %q takes %q from another step, and a build cannot set it "+
-						"to a value of its own", s.row.Name, declared.Name),
-					"refer to the step that reports it, such as $(tasks.push.results.IMAGE_DIGEST)")
+				bad("refer to the step that reports it, such as $(tasks.push.results.IMAGE_DIGEST)",
+					"step %q takes %q from another step, and a build cannot set it to a value of "+
+						"its own", s.row.Name, declared.Name)
 			case name == "image" && !own && imageFault(text) == nil && image != "" && text != image:
-				bad(fmt.Sprintf("step %q would get image %q, and the others %q", s.row.Name, text,
-					image), "set spec.buildOutput, and remove the parameter")
+				bad("set spec.buildOutput, and remove the parameter",
+					"step %q would get image %q, and the others %q", s.row.Name, text, image)
 			}
 		}
 	}
-	return found
 }
 
 // imageName that the steps of a build share; empty when the build names none.
-func imageName(in Input) string {
-	if image := Image(in.Build); image != "" || in.Build.Spec.Pipeline == nil {
+func (c *composer) imageName() string {
+	if image := Image(c.Build); image != "" || c.Build.Spec.Pipeline == nil {
 		return image
 	}
-	if p := recipe.Find(in.Build.Spec.Pipeline.Parameters, "image"); p != nil && p.Value != nil {
+	if p := recipe.Find(c.Build.Spec.Pipeline.Parameters, "image"); p != nil && p.Value != nil {
 		return *p.Value
 	}
 	return ""
@@ -142,71 +123,64 @@ func imageName(in Input) string {
 
 // checkFromPlatform refuses a template whose runs are isolated, or its steps, from elsewhere than
 // the controller's namespace.
-func checkFromPlatform(in Input, steps []step) (found faults) {
+func (c *composer) checkFromPlatform() {
 	what := "attest"
-	if !in.Template.Attest {
+	if !c.Template.Attest {
 		what = "isolate"
 	}
 	hint := fmt.Sprintf("a template with %s: true and its steps count in namespace %q only; "+
-		"remove %[1]s, or use the platform's mode", what, in.Platform)
-	elsewhere := func(d *recipe.Document, field string) {
-		found.add(d.At(field).Fault(api.ReasonNotPlatform, "is not the platform's", hint))
-	}
-	if !in.fromPlatform(in.Template.Doc) {
-		elsewhere(in.Template.Doc, what)
-	}
-	for _, s := range steps {
-		if !in.fromPlatform(s.file.Doc) {
-			elsewhere(s.file.Doc, "")
+		"remove %[1]s, or use the platform's mode", what, c.Platform)
+	check := func(d *recipe.Document, field string) {
+		if !c.fromPlatform(d) {
+			c.fault("", d.At(field), api.ReasonNotPlatform, hint, "is not the platform's")
 		}
 	}
-	p := in.Build.Spec.Pipeline
-	if p != nil && p.Namespace != "" && in.Platform != "" && p.Namespace != in.Platform {
-		found.bad(in, api.ReasonLocked, "spec.pipeline.namespace",
-			fmt.Sprintf("mode %s takes its template and steps from namespace %q only",
-				modeOf(in.Build), in.Platform), "remove it")
+	check(c.Template.Doc, what)
+	for _, s := range c.steps {
+		check(s.file.Doc, "")
 	}
-	return found
+	p := c.Build.Spec.Pipeline
+	if p != nil && p.Namespace != "" && c.Platform != "" && p.Namespace != c.Platform {
+		c.bad(api.ReasonLocked, "spec.pipeline.namespace", "remove it",
+			"mode %s takes its template and steps from namespace %q only", modeOf(c.Build),
+			c.Platform)
+	}
 }
 
 // checkLocked refuses every change of a template whose runs are isolated that it does not open
 // by name, and volumes that outlive the run or that others write.
-func checkLocked(in Input, known derived) (found faults) {
-	spec, template, mode := in.Build.Spec, in.Template, modeOf(in.Build)
-	bad := func(field, what string) {
-		found.bad(in, api.ReasonLocked, field, fmt.Sprintf("mode %s locks %s", mode, what),
-			"remove it, or ask the platform to open it in "+template.Doc.From.String())
+func (c *composer) checkLocked() {
+	spec, template, mode := c.Build.Spec, c.Template, modeOf(c.Build)
+	locks := func(field, format string, args ...any) {
+		c.bad(api.ReasonLocked, field,
+			"remove it, or ask the platform to open it in "+template.Doc.From.String(),
+			"mode %s locks %s", mode, fmt.Sprintf(format, args...))
 	}
-	limit, found := timeout(in)
-	if limit == 0 {
-		found.bad(in, api.ReasonLocked, "spec.timeout",
-			fmt.Sprintf("is missing, and neither mode %s nor the controller has a timeout", mode),
-			"set it")
+	if c.timeout() == 0 {
+		c.bad(api.ReasonLocked, "spec.timeout", "set it",
+			"is missing, and neither mode %s nor the controller has a timeout", mode)
 	}
 	if spec.BuildOutput == nil && template.Attest {
-		found.bad(in, api.ReasonLocked, "spec.buildOutput",
-			fmt.Sprintf("is missing, and mode %s attests the image that it names", mode), "add it")
+		c.bad(api.ReasonLocked, "spec.buildOutput", "add it",
+			"is missing, and mode %s attests the image that it names", mode)
 	}
 	if keepsWorkspace(spec) {
-		bad("spec.workspace.keep", "the shared volume to one run")
+		locks("spec.workspace.keep", "the shared volume to one run")
 	}
 	if spec.Pod != nil && spec.Pod.AutomountServiceAccountToken {
-		bad("spec.pod.automountServiceAccountToken", "out ServiceAccount tokens")
+		locks("spec.pod.automountServiceAccountToken", "out ServiceAccount tokens")
 	}
-	for _, pairs := range []struct {
-		field      string
-		keys, open []string
-	}{{"spec.labels", sortedKeys(spec.Labels), template.Open.Labels},
-		{"spec.annotations", sortedKeys(spec.Annotations), template.Open.Annotations}} {
-		for _, key := range pairs.keys {
-			if !slices.Contains(pairs.open, key) {
-				bad(pairs.field+"["+key+"]",
-					"metadata of its pods, which admission and nodes may read")
+	metadata := func(field string, pairs map[string]string, open []string) {
+		for _, key := range sortedKeys(pairs) {
+			if !slices.Contains(open, key) {
+				locks(field+"["+key+"]", "metadata of its pods, which admission and nodes may read")
 			}
 		}
 	}
+	metadata("spec.labels", spec.Labels, template.Open.Labels)
+	metadata("spec.annotations", spec.Annotations, template.Open.Annotations)
 	if spec.Pipeline == nil {
-		return found
+		return
 	}
 	parameters := func(field string, params []api.Parameter) {
 		for i, p := range params {
@@ -214,56 +188,55 @@ func checkLocked(in Input, known derived) (found faults) {
 				return recipe.Canonical(name) == recipe.Canonical(p.Name)
 			}
 			if p.Name != recipe.Timeout && !slices.ContainsFunc(template.Open.Parameters, same) &&
-				!saysSpec(in, known, p) {
-				bad(fmt.Sprintf("%s[%d].name", field, i), fmt.Sprintf("parameter %q", p.Name))
+				!c.saysSpec(p) {
+				locks(fmt.Sprintf("%s[%d].name", field, i), "parameter %q", p.Name)
 			}
 		}
 	}
 	parameters("spec.pipeline.parameters", spec.Pipeline.Parameters)
 	for i, w := range spec.Pipeline.Workspaces {
-		if w.Name == pullCredentials && w.Secret != nil {
-			continue // a login for base images adds no other input or output to a step
-		}
-		what := "workspaces"
+		at := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
 		switch {
+		case w.Name == pullCredentials && w.Secret != nil:
+			// a login for base images adds no other input or output to a step
 		case w.PersistentVolumeClaim != nil:
-			what = fmt.Sprintf("out the claim %s, which is not in the namespace of its runs",
+			locks(at, "out the claim %s, which is not in the namespace of its runs",
 				w.PersistentVolumeClaim.Name)
 		case w.ConfigMap != nil:
-			what = fmt.Sprintf("out the ConfigMap %s, which is not in the namespace of its runs",
+			locks(at, "out the ConfigMap %s, which is not in the namespace of its runs",
 				w.ConfigMap.Name)
+		default:
+			locks(at, "workspaces")
 		}
-		bad(fmt.Sprintf("spec.pipeline.workspaces[%d]", i), what)
 	}
 	for i, s := range spec.Pipeline.Steps {
 		at := fmt.Sprintf("spec.pipeline.steps[%d]", i)
 		parameters(at+".parameters", s.Parameters)
 		if s.ConfigMap != "" {
-			bad(at+".configMap", "the list of steps")
+			locks(at+".configMap", "the list of steps")
 		}
 		if slices.Contains(template.Open.Steps, s.Name) {
 			continue
 		}
 		if s.Enabled != nil && *s.Enabled != enabledBy(template, s.Name) {
-			bad(at+".enabled", fmt.Sprintf("step %q", s.Name))
+			locks(at+".enabled", "step %q", s.Name)
 		}
 		if s.WhenExpressions != nil {
-			bad(at+".whenExpressions", fmt.Sprintf("step %q", s.Name))
+			locks(at+".whenExpressions", "step %q", s.Name)
 		}
 		if s.RequiredParameters != nil {
-			bad(at+".requiredParameters", fmt.Sprintf("step %q", s.Name))
+			locks(at+".requiredParameters", "step %q", s.Name)
 		}
 	}
-	return found
 }
 
 // saysSpec reports whether a parameter repeats what the spec says, as published
 // manifests do with SOURCE_REPO_SECRET.
-func saysSpec(in Input, spec derived, p api.Parameter) bool {
+func (c *composer) saysSpec(p api.Parameter) bool {
 	if p.Array != nil || p.Object != nil || p.Value == nil {
 		return false
 	}
-	source := in.Build.Spec.Source
+	source := c.Build.Spec.Source
 	// of these the build's parameters are a part of the derived value
 	switch recipe.Canonical(p.Name) {
 	case "repo-url":
@@ -271,7 +244,7 @@ func saysSpec(in Input, spec derived, p api.Parameter) bool {
 	case "revision":
 		return *p.Value == source.SourceRevision
 	}
-	v, ok := spec[recipe.Canonical(p.Name)]
+	v, ok := c.spec[recipe.Canonical(p.Name)]
 	return ok && *p.Value == v.StringVal
 }
 

@@ -3,7 +3,6 @@ package compose
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,127 +23,114 @@ const maxRunBytes = 700 * 1024
 func background() context.Context { return context.Background() }
 
 // check looks for what Tekton's Validate misses, then lets Tekton judge. What
-// was judged before, by the pipeline and the shape of the run, is not again. Before is what was
-// found until now.
-func check(in Input, spec derived, steps []step, o ordered, podOf map[string]string, before faults,
-	broken bool) (found faults) {
-	in.Verdicts.once(shape(steps, o, podOf), func() bool {
-		found = checkSteps(spec, steps, o.run, broken)
-		if len(steps) > 0 && !broken && !in.Template.Broken {
-			found = append(found, validate(in, steps, o, slices.Concat(before, found))...)
-			return len(before)+len(found) == 0
+// was judged before, by the pipeline and the shape of the run, is not again.
+func (c *composer) check(o made) {
+	c.Verdicts.once(c.shape(o), func() bool {
+		c.checkSteps(o.run)
+		if len(c.steps) == 0 || c.broken || c.Template.Broken {
+			return false
 		}
-		return false
+		c.validate(o)
+		return c.whole()
 	})
 	size := 0
 	for _, text := range o.texts {
 		size += len(text)
 	}
 	if size > maxRunBytes {
-		found.add(in.Place.Fault(api.ReasonPipelineTooLarge,
-			fmt.Sprintf("the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB",
-				size/1024, maxRunBytes/1024),
-			"move long scripts into the step's image or into a mounted ConfigMap"))
+		c.fault("", c.Place, api.ReasonPipelineTooLarge,
+			"move long scripts into the step's image or into a mounted ConfigMap",
+			"the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024,
+			maxRunBytes/1024)
 	}
-	return found
 }
 
 // checkSteps refuses steps that wait for, or refer to, what does not exist, and those that may
 // outlast their pipeline.
-func checkSteps(spec derived, steps []step, run *tektonv1.PipelineRun, broken bool) (found faults) {
-	used := usedOf(spec, steps)
-	for _, s := range steps {
+func (c *composer) checkSteps(run *tektonv1.PipelineRun) {
+	used := c.used()
+	for _, s := range c.steps {
+		bad := func(field, reason, hint, format string, args ...any) {
+			c.fault(s.row.Name, s.at(field), reason, hint, format, args...)
+		}
 		for _, name := range s.task.RunAfter {
-			if named(steps, name) == nil {
-				found.of(s.row.Name,
-					s.place.At(s.place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
-						fmt.Sprintf("step %q waits for step %q, which does not exist", s.row.Name,
-							name),
-						"use one of "+strings.Join(stepNames(steps), ", ")))
+			if c.named(name) == nil {
+				bad(".runAfter", api.ReasonInvalidTemplate, c.useOne(),
+					"step %q waits for step %q, which does not exist", s.row.Name, name)
 			}
 		}
 		if s.row.Finally && s.row.RunAfter != nil {
-			found.of(s.row.Name,
-				s.place.At(s.place.Field+".runAfter").Fault(api.ReasonInvalidTemplate,
-					fmt.Sprintf("finally step %q cannot wait for others", s.row.Name),
-					"remove runAfter, or finally"))
+			bad(".runAfter", api.ReasonInvalidTemplate, "remove runAfter, or finally",
+				"finally step %q cannot wait for others", s.row.Name)
 		}
-		found = append(found, checkResults(steps, s, broken)...)
+		c.checkResults(s)
 		for _, name := range referredTo(s.task) {
 			if base, _, _ := strings.Cut(name, "."); !used[name] && !used[base] {
-				found.of(s.row.Name, s.place.Fault(api.ReasonInvalidPipeline,
-					fmt.Sprintf(
-						"step %q refers to $(params.%s), and the pipeline has no such parameter",
-						s.row.Name, name),
-					"use one of "+strings.Join(sortedKeys(used), ", ")))
+				hint := "use one of " + strings.Join(sortedKeys(used), ", ")
+				bad("", api.ReasonInvalidPipeline, hint,
+					"step %q refers to $(params.%s), and the pipeline has no such parameter",
+					s.row.Name, name)
 			}
 		}
 		if limits := run.Spec.Timeouts; s.task.Timeout != nil && limits != nil &&
 			limits.Pipeline != nil && s.task.Timeout.Duration > limits.Pipeline.Duration {
-			found.of(s.row.Name,
-				s.place.At(s.place.Field+".timeout").Fault(api.ReasonInvalidPipeline,
-					fmt.Sprintf("step %q may take %s, but the pipeline only %s", s.row.Name,
-						s.task.Timeout.Duration, limits.Pipeline.Duration),
-					"shorten it, or raise spec.timeout or the template's pipeline-timeout"))
+			bad(".timeout", api.ReasonInvalidPipeline,
+				"shorten it, or raise spec.timeout or the template's pipeline-timeout",
+				"step %q may take %s, but the pipeline only %s", s.row.Name,
+				s.task.Timeout.Duration, limits.Pipeline.Duration)
 		}
 	}
-	return found
 }
 
 // checkResults follows each $(tasks.STEP.results.NAME) of a step to a declared result.
-func checkResults(steps []step, s step, broken bool) (found faults) {
-	bad := func(message, hint string) {
-		found.of(s.row.Name, s.place.Fault(api.ReasonInvalidPipeline, message, hint))
+func (c *composer) checkResults(s step) {
+	bad := func(hint, format string, args ...any) {
+		c.fault(s.row.Name, s.place, api.ReasonInvalidPipeline, hint, format, args...)
 	}
 	for _, ref := range tektonv1.PipelineTaskResultRefs(&s.task) {
-		from := named(steps, ref.PipelineTask)
+		from := c.named(ref.PipelineTask)
 		text := fmt.Sprintf("$(tasks.%s.results.%s)", ref.PipelineTask, ref.Result)
-		if from == nil && broken {
-			continue
-		}
 		if from == nil {
-			bad(fmt.Sprintf("step %q refers to %s, and no enabled step is named %q", s.row.Name,
-				text, ref.PipelineTask),
-				"enable that step, or use one of "+strings.Join(stepNames(steps), ", "))
+			if !c.broken {
+				bad("enable that step, or "+c.useOne(), "step %q refers to %s, and no enabled "+
+					"step is named %q", s.row.Name, text, ref.PipelineTask)
+			}
 			continue
 		}
-		results := from.task.TaskSpec.Results
-		i := slices.IndexFunc(results, func(r tektonv1.TaskResult) bool {
-			return r.Name == ref.Result
-		})
-		if i < 0 {
-			var names []string
-			for _, r := range results {
-				names = append(names, r.Name)
-			}
+		results := map[string]tektonv1.TaskResult{}
+		var names []string
+		for _, r := range from.task.TaskSpec.Results {
+			results[r.Name], names = r, append(names, r.Name)
+		}
+		result, ok := results[ref.Result]
+		if !ok {
 			hint := fmt.Sprintf("declare it under results: of %s", from.file.Doc.From)
 			if len(names) > 0 {
 				hint += ", or use one of " + strings.Join(names, ", ")
 			}
-			bad(fmt.Sprintf("step %q refers to %s, and step %q declares no such result", s.row.Name,
-				text, ref.PipelineTask), hint)
+			bad(hint, "step %q refers to %s, and step %q declares no such result", s.row.Name, text,
+				ref.PipelineTask)
 			continue
 		}
-		if _, ok := results[i].Properties[ref.Property]; ref.Property != "" && !ok {
-			bad(fmt.Sprintf("step %q refers to the key %q of %s, which has none of that name",
-				s.row.Name, ref.Property, text),
-				"use one of its properties: "+strings.Join(sortedKeys(results[i].Properties), ", "))
+		if _, ok := result.Properties[ref.Property]; ref.Property != "" && !ok {
+			bad("use one of its properties: "+strings.Join(sortedKeys(result.Properties), ", "),
+				"step %q refers to the key %q of %s, which has none of that name", s.row.Name,
+				ref.Property, text)
 		}
 		if from.row.Name == s.row.Name {
-			bad(fmt.Sprintf("step %q refers to its own result %s", s.row.Name, text),
-				"refer to a step before it")
+			bad("refer to a step before it", "step %q refers to its own result %s", s.row.Name,
+				text)
 		}
 	}
-	return found
 }
 
 // warnOfClaims that Tekton's default coscheduling refuses.
-func warnOfClaims(steps []step, o ordered) (warnings []string) {
+func (c *composer) warnOfClaims(o made) {
 	volumes := map[string]bool{}
 	for _, b := range o.run.Spec.Workspaces {
 		volumes[b.Name] = b.PersistentVolumeClaim != nil || b.VolumeClaimTemplate != nil
 	}
-	for _, s := range steps {
+	for _, s := range c.steps {
 		claims := map[string]bool{}
 		for task := range tekton.Tasks(&o.pipeline.Spec) {
 			for _, w := range task.Workspaces {
@@ -154,28 +140,26 @@ func warnOfClaims(steps []step, o ordered) (warnings []string) {
 			}
 		}
 		if len(claims) > 1 {
-			warnings = append(warnings,
-				fmt.Sprintf("step %q uses %d volumes (%s): Tekton refuses that unless its "+
-					"feature flag coschedule is disabled",
-					s.row.Name, len(claims), strings.Join(sortedKeys(claims), ", ")))
+			c.warn("step %q uses %d volumes (%s): Tekton refuses that unless its feature flag "+
+				"coschedule is disabled", s.row.Name, len(claims),
+				strings.Join(sortedKeys(claims), ", "))
 		}
 	}
-	return warnings
 }
 
 // shape is all that is judged once: the run, with the types of its parameters
 // but without their values.
-func shape(steps []step, o ordered, podOf map[string]string) string {
-	kinds := make([]string, 0, len(o.run.Spec.Params))
+func (c *composer) shape(o made) string {
+	var kinds []string
 	for _, param := range o.run.Spec.Params {
 		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
 	}
 	bare := o.run.Spec
 	bare.Params, bare.PipelineSpec = nil, nil
-	parts := []string{o.texts[1], tekton.JSON(bare), strings.Join(kinds, ",")}
-	if len(podOf) > 0 { // the text has other names in its references than are judged
-		parts = append(parts, tekton.JSON(podOf))
-		for _, s := range steps {
+	parts := []string{c.text, tekton.JSON(bare), strings.Join(kinds, ",")}
+	if len(c.podOf) > 0 { // the text has other names in its references than are judged
+		parts = append(parts, tekton.JSON(c.podOf))
+		for _, s := range c.steps {
 			parts = append(parts, tekton.JSON(s.task.Params), tekton.JSON(s.task.When))
 		}
 	}
@@ -184,22 +168,22 @@ func shape(steps []step, o ordered, podOf map[string]string) string {
 
 // validate lets Tekton judge the composed objects. What it says of a task that already has a
 // problem is left out, since it would say the same again.
-func validate(in Input, steps []step, o ordered, before faults) (found faults) {
+func (c *composer) validate(o made) {
 	faulty := map[string]bool{}
-	for _, one := range before {
+	for _, one := range c.found {
 		if one.task != "" {
 			faulty[one.task] = true
 		}
 	}
 	pipeline := o.pipeline.DeepCopy()
 	pipeline.SetDefaults(background())
-	found = translated(in, steps, pipeline.Validate(background()), pipeline, faulty)
-	if len(before)+len(found) > 0 {
-		return found
+	c.translate(pipeline.Validate(background()), pipeline, faulty)
+	if len(c.found) > 0 {
+		return
 	}
 	run := o.run.DeepCopy()
 	run.SetDefaults(background())
-	return translated(in, steps, run.Validate(background()), pipeline, faulty)
+	c.translate(run.Validate(background()), pipeline, faulty)
 }
 
 // Verdicts remembers what was judged to be right, by content, so that many
@@ -233,26 +217,24 @@ func (v *Verdicts) once(key string, judge func() bool) {
 
 var taskPath = text.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
-// translated are Tekton's findings with the places where the user wrote it.
-func translated(in Input, steps []step, refused *apis.FieldError, p *tektonv1.Pipeline,
-	faulty map[string]bool) (found faults) {
+// translate notes Tekton's findings with the places where the user wrote it.
+func (c *composer) translate(refused *apis.FieldError, p *tektonv1.Pipeline,
+	faulty map[string]bool) {
 	for _, e := range refused.WrappedErrors() {
-		place, task := in.Template.Doc.At("steps").At(strings.Join(e.Paths, ", ")), ""
-		if len(e.Paths) > 0 {
-			if m := taskPath().FindStringSubmatch(e.Paths[0]); m != nil {
-				list := p.Spec.Tasks
-				if m[1] == "finally" {
-					list = p.Spec.Finally
-				}
-				if i, err := strconv.Atoi(m[2]); err == nil && i < len(list) {
-					task = list[i].Name
-					s := named(steps, task)
-					place = s.place
-					if inner, ok := strings.CutPrefix(m[3], "taskSpec."); ok {
-						place = s.file.Doc.At(inner)
-					} else if m[3] != "" {
-						place.Field += "." + m[3]
-					}
+		place, task := c.Template.Doc.At("steps").At(strings.Join(e.Paths, ", ")), ""
+		if m := taskPath().FindStringSubmatch(append(e.Paths, "")[0]); m != nil {
+			list := p.Spec.Tasks
+			if m[1] == "finally" {
+				list = p.Spec.Finally
+			}
+			if i, err := strconv.Atoi(m[2]); err == nil && i < len(list) {
+				task = list[i].Name
+				s := c.named(task)
+				place = s.place
+				if inner, ok := strings.CutPrefix(m[3], "taskSpec."); ok {
+					place = s.file.Doc.At(inner)
+				} else if m[3] != "" {
+					place = s.at("." + m[3])
 				}
 			}
 		}
@@ -260,8 +242,7 @@ func translated(in Input, steps []step, refused *apis.FieldError, p *tektonv1.Pi
 			task == "" && len(faulty) > 0 && strings.Contains(e.Message, "couldn't add link") {
 			continue
 		}
-		found.of(task, place.Fault(api.ReasonInvalidPipeline, recipe.Sentence(e),
-			"Tekton refuses this; change the step or the template there"))
+		c.fault(task, place, api.ReasonInvalidPipeline,
+			"Tekton refuses this; change the step or the template there", "%s", recipe.Sentence(e))
 	}
-	return found
 }

@@ -3,7 +3,6 @@ package compose
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,42 +18,39 @@ import (
 )
 
 // checkBuild looks at what neither the schema nor a step would find.
-func checkBuild(in Input) (found faults) {
-	spec := in.Build.Spec
-	found = slices.Concat(checkPairs(in, "spec.labels", spec.Labels, validation.IsValidLabelValue),
-		checkPairs(in, "spec.annotations", spec.Annotations, func(string) []string { return nil }),
-		checkSource(in))
-	if image := Image(in.Build); image != "" && imageFault(image) != nil {
-		found.bad(in, api.ReasonInvalidBuild, "spec.buildOutput",
-			fmt.Sprintf("%q is not an image reference: %v", image, imageFault(image)),
-			"give imageRegistry a host without a scheme, image a lower-case path, and "+
-				"imageTag a tag")
+func (c *composer) checkBuild() {
+	spec := c.Build.Spec
+	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
+	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
+	c.checkSource()
+	if image := Image(c.Build); image != "" && imageFault(image) != nil {
+		c.invalid("spec.buildOutput", "give imageRegistry a host without a scheme, image a "+
+			"lower-case path, and imageTag a tag", "%q is not an image reference: %v", image,
+			imageFault(image))
 	}
-	if spec.Cache != nil && spec.Cache.Mode != "off" && !takesCache(in.Template) {
-		found.bad(in, api.ReasonInvalidBuild, "spec.cache",
-			fmt.Sprintf("the template %s takes no cache, because a writer of the cache decides "+
-				"what is built", in.Template.Doc.From),
-			"remove it, or use another mode")
+	if spec.Cache != nil && spec.Cache.Mode != "off" && !takesCache(c.Template) {
+		c.invalid("spec.cache", "remove it, or use another mode",
+			"the template %s takes no cache, because a writer of the cache decides what is built",
+			c.Template.Doc.From)
 	}
 	if s := spec.Source.SourceCredentials; s != nil && s.Name == "" {
-		found.bad(in, api.ReasonInvalidBuild, "spec.source.sourceCredentials", "names no Secret",
-			"name one, or leave sourceCredentials out")
+		c.invalid("spec.source.sourceCredentials", "name one, or leave sourceCredentials out",
+			"names no Secret")
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil &&
 		o.ImageRepoCredentials.Name == "" {
-		found.bad(in, api.ReasonInvalidBuild, "spec.buildOutput.imageRepoCredentials",
-			"names no Secret", "name one, or leave imageRepoCredentials out")
+		c.invalid("spec.buildOutput.imageRepoCredentials",
+			"name one, or leave imageRepoCredentials out", "names no Secret")
 	}
 	if w := spec.Workspace; w != nil && w.Size != nil && w.Size.Sign() <= 0 {
-		found.bad(in, api.ReasonInvalidBuild, "spec.workspace.size",
-			fmt.Sprintf("%s is not a valid volume size", w.Size), "write it like 2Gi")
+		c.invalid("spec.workspace.size", "write it like 2Gi", "%s is not a valid volume size",
+			w.Size)
 	}
 	if p := spec.Pipeline; p != nil {
 		for i, b := range p.Workspaces {
 			if keepsWorkspace(spec) && isShared(b.Name) {
-				found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("spec.pipeline.workspaces[%d]",
-					i), "binds the workspace that spec.workspace.keep makes a volume for",
-					"keep one of the two")
+				c.invalid(fmt.Sprintf("spec.pipeline.workspaces[%d]", i), "keep one of the two",
+					"binds the workspace that spec.workspace.keep makes a volume for")
 			}
 		}
 		for i, param := range p.Parameters {
@@ -62,137 +58,123 @@ func checkBuild(in Input) (found faults) {
 				continue
 			}
 			if err := imageFault(*param.Value); err != nil {
-				found.bad(in, api.ReasonInvalidBuild,
-					fmt.Sprintf("spec.pipeline.parameters[%d].value", i),
-					fmt.Sprintf("%q is not an image reference: %v", *param.Value, err),
-					"write it as registry/repository:tag")
+				c.invalid(fmt.Sprintf("spec.pipeline.parameters[%d].value", i),
+					"write it as registry/repository:tag", "%q is not an image reference: %v",
+					*param.Value, err)
 			}
 		}
-		found = append(found, checkPasswords(in, "spec.pipeline.parameters", p.Parameters)...)
+		c.checkPasswords("spec.pipeline.parameters", p.Parameters)
 		for i, s := range p.Steps {
-			found = append(found,
-				checkPasswords(in, fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)...)
+			c.checkPasswords(fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
 		}
 	}
-	return found
 }
 
 // checkBuilder refuses a builder that the template does not offer, and one beside
 // steps that are the whole pipeline.
-func checkBuilder(in Input) (found faults) {
-	builder, template := in.Build.Spec.Builder, in.Template
+func (c *composer) checkBuilder() {
+	builder, template := c.Build.Spec.Builder, c.Template
 	if builder == "" || template.Broken {
-		return nil
+		return
 	}
+	const field = "spec.builder"
 	offered := template.Builders()
 	switch {
-	case recipe.ListsAll(in.Build):
-		found.bad(in, api.ReasonInvalidBuild, "spec.builder",
-			"spec.pipeline.steps lists the whole pipeline, so there is nothing to choose",
-			"remove spec.builder, or list no configMap")
+	case recipe.ListsAll(c.Build):
+		c.invalid(field, "remove spec.builder, or list no configMap",
+			"spec.pipeline.steps lists the whole pipeline, so there is nothing to choose")
 	case len(offered) == 0:
-		found.bad(in, api.ReasonInvalidBuild, "spec.builder",
-			fmt.Sprintf("the template %s offers no choice of builders", template.Doc.From),
-			"remove it, or use another mode")
+		c.invalid(field, "remove it, or use another mode",
+			"the template %s offers no choice of builders", template.Doc.From)
 	case template.Isolates() && slices.Contains(recipe.Unisolated, builder):
 		// checkIsolated says why not
 	case !slices.Contains(offered, builder):
-		found.bad(in, api.ReasonInvalidBuild, "spec.builder",
-			fmt.Sprintf("the template %s has no builder %q", template.Doc.From, builder),
-			"use one of "+strings.Join(offered, ", "))
+		c.invalid(field, "use one of "+strings.Join(offered, ", "),
+			"the template %s has no builder %q", template.Doc.From, builder)
 	}
-	return found
 }
 
 // checkSource refuses a revision that Git would take for an option, and a repository without
 // a canonical form; the CRD's rules see spec.source alone.
-func checkSource(in Input) (found faults) {
-	if revision := Revision(in.Build, in.Template); strings.HasPrefix(revision, "-") {
-		found.bad(in, api.ReasonInvalidBuild, "spec.source.sourceRevision",
-			fmt.Sprintf("%q begins with '-'", revision),
-			"write a branch, a tag, a full ref or a full commit SHA")
+func (c *composer) checkSource() {
+	if revision := Revision(c.Build, c.Template); strings.HasPrefix(revision, "-") {
+		c.invalid("spec.source.sourceRevision",
+			"write a branch, a tag, a full ref or a full commit SHA", "%q begins with '-'", revision)
 	}
-	if repository := Repository(in.Build, in.Template); repository != "" {
+	if repository := Repository(c.Build, c.Template); repository != "" {
 		if _, err := gitrepo.Parse(repository); err != nil {
-			found.bad(in, api.ReasonInvalidBuild, "spec.source.sourceRepository", err.Error(),
-				gitrepo.Hint)
+			c.invalid("spec.source.sourceRepository", gitrepo.Hint, "%v", err)
 		}
 	}
-	return found
 }
 
 // checkPairs refuses labels or annotations that the API server would, and ours.
-func checkPairs(in Input, field string, pairs map[string]string,
-	fault func(value string) []string) (found faults) {
+func (c *composer) checkPairs(field string, pairs map[string]string,
+	fault func(value string) []string) {
 	for _, key := range sortedKeys(pairs) {
 		// Runs are recognised by these: a build that set them would be taken for another one.
 		if strings.HasPrefix(key, keys.Own) || key == LabelManagedBy {
-			found.bad(in, api.ReasonInvalidBuild, field, fmt.Sprintf("%s is reserved", key),
-				"use another key")
+			c.invalid(field, "use another key", "%s is reserved", key)
 		}
 		for _, message := range append(validation.IsQualifiedName(strings.ToLower(key)),
 			fault(pairs[key])...) {
-			found.bad(in, api.ReasonInvalidBuild, field, fmt.Sprintf("%s: %q: %s", key, pairs[key],
-				message), "correct the key or the value")
+			c.invalid(field, "correct the key or the value", "%s: %q: %s", key, pairs[key], message)
 		}
 	}
-	return found
 }
 
 // checkPasswords refuses passwords in a URL that is the value of a parameter; the CRD's rule sees
 // spec.source.sourceRepository alone.
-func checkPasswords(in Input, field string, params []api.Parameter) (found faults) {
+func (c *composer) checkPasswords(field string, params []api.Parameter) {
 	for i, p := range params {
-		if real := recipe.Canonical(p.Name); (real == "repo-url" || real == "repo-clone-url") &&
-			password().MatchString(ValueOf(p).StringVal) {
-			found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("%s[%d].value", field, i),
-				"must not hold a password",
-				"put it in a Secret and name that in spec.source.sourceCredentials")
+		if isRepository(p.Name) && password().MatchString(ValueOf(p).StringVal) {
+			c.invalid(fmt.Sprintf("%s[%d].value", field, i),
+				"put it in a Secret and name that in spec.source.sourceCredentials",
+				"must not hold a password")
 		}
 	}
-	return found
+}
+
+// isRepository reports whether a parameter is the address of a repository.
+func isRepository(parameter string) bool {
+	real := recipe.Canonical(parameter)
+	return real == "repo-url" || real == "repo-clone-url"
 }
 
 // checkLogin refuses to send the build's Git login where everybody on the way can
 // read it: to the repository that the controller asks, and to any that a step is
 // given.
-func checkLogin(in Input, steps []step) (found faults) {
-	if in.Build.Spec.Source.SourceCredentials == nil {
-		return nil
+func (c *composer) checkLogin() {
+	if c.Build.Spec.Source.SourceCredentials == nil {
+		return
 	}
-	for address, field := range loginAddresses(in, steps) {
-		u, err := url.Parse(address)
-		if err != nil || !strings.EqualFold(u.Scheme, "http") ||
-			slices.Contains(in.Settings.PlainHTTPHosts, u.Host) ||
-			slices.Contains(in.Settings.PlainHTTPHosts, u.Hostname()) {
-			continue
+	for _, login := range c.logins() {
+		u, err := url.Parse(login.address)
+		if err == nil && strings.EqualFold(u.Scheme, "http") &&
+			!slices.Contains(c.Settings.PlainHTTPHosts, u.Host) &&
+			!slices.Contains(c.Settings.PlainHTTPHosts, u.Hostname()) {
+			c.bad(api.ReasonInsecureSource, login.field, "use https or ssh, or let the operator "+
+				"name the host in --plain-http-hosts of the controller",
+				"a login is not sent to %s over plain http", u.Host)
 		}
-		found.bad(in, api.ReasonInsecureSource, field,
-			fmt.Sprintf("a login is not sent to %s over plain http", u.Host),
-			"use https or ssh, or let the operator name the host in --plain-http-hosts of "+
-				"the controller")
 	}
-	return found
 }
 
-// loginAddresses of repositories that the build's Git login is sent to, with the field that
-// names each, in their order.
-func loginAddresses(in Input, steps []step) iter.Seq2[string, string] {
-	return func(yield func(address, field string) bool) {
-		if !yield(cloneURL(Repository(in.Build, in.Template)), "spec.source.sourceRepository") {
-			return
-		}
-		for _, s := range steps {
-			for _, name := range sortedKeys(s.known) {
-				real := recipe.Canonical(name)
-				if (real == "repo-url" || real == "repo-clone-url") &&
-					!yield(cloneURL(s.known[name].StringVal),
-						fmt.Sprintf("spec.pipeline.steps[%s].parameters[%s]", s.row.Name, name)) {
-					return
-				}
+// login is the address of a repository that the build's Git login is sent to, and the field that
+// names it.
+type login struct{ address, field string }
+
+func (c *composer) logins() []login {
+	out := []login{{cloneURL(Repository(c.Build, c.Template)), "spec.source.sourceRepository"}}
+	for _, s := range c.steps {
+		for _, name := range sortedKeys(s.known) {
+			if isRepository(name) {
+				out = append(out, login{cloneURL(s.known[name].StringVal),
+					fmt.Sprintf("spec.pipeline.steps[%s].parameters[%s]", s.row.Name, name)})
 			}
 		}
 	}
+	return out
 }
 
 // password in a Git URL, as the rule of spec.source.sourceRepository has it.

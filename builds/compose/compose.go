@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -122,9 +121,7 @@ type Output struct {
 	// build does not name it; else it is empty.
 	BuilderBecause string
 
-	pipelineText string // Pipeline.Spec as JSON
-	in           Input
-	steps        []step
+	by *composer
 }
 
 // Held reports whether the run is created pending, because objects that it needs follow.
@@ -145,7 +142,7 @@ func (o *Output) RunJSON() ([]byte, error) {
 	}{TypeMeta: o.Run.TypeMeta, ObjectMeta: o.Run.ObjectMeta}
 	run.Spec.PipelineRunSpec = o.Run.Spec
 	if o.Run.Spec.PipelineSpec != nil {
-		run.Spec.PipelineSpec = json.RawMessage(o.pipelineText)
+		run.Spec.PipelineSpec = json.RawMessage(o.by.text)
 	}
 	return json.Marshal(run)
 }
@@ -170,90 +167,21 @@ var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.An
 	keys.AnnotationRunDigest, keys.AnnotationPipelineDigest, keys.AnnotationRef,
 	keys.AnnotationVerified, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
 
-// Pipeline composes a build. The error lists all that is wrong at once, as
-// findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
-func Pipeline(in Input) (*Output, error) {
-	in.Attempt = cmp.Or(in.Attempt, 1)
-	in.Place = cmp.Or(in.Place, Place(in.Build))
-
-	// The template, with the steps of one builder, and what the spec says.
-	found := checkBuilder(in)
-	builder, because := in.Template.BuilderOf(in.Build, in.Steps)
-	if because != "" {
-		because = fmt.Sprintf("%s: the builder is %s: %s", in.Place, builder, because)
-	}
-	in.Template = in.Template.ForBuild(in.Build, in.Steps)
-	spec := derive(in)
-	found = append(found, checkBuild(in)...)
-
-	// The steps that the template and the build ask for, each as a task.
-	rows, faults := rowsOf(in)
-	rows, template, warnings := withoutLeftOut(in, rows)
-	in.Template = template
-	steps, broken, more := withFiles(in, rows)
-	found = slices.Concat(found, faults, more)
-	if len(steps) == 0 && len(found) == 0 && !broken {
-		found.add(in.Template.Doc.At("steps").Fault(api.ReasonInvalidTemplate,
-			"no step is enabled, so there is nothing to run",
-			"enable a step, or list steps in spec.pipeline.steps"))
-	}
-	for i, s := range steps {
-		made, faults, lost := withTask(in, spec, s)
-		steps[i], found, warnings = made, append(found, faults...), append(warnings, lost...)
-	}
-	steps = inOrder(steps, in.Template.Steps)
-
-	// What a build may not decide, before a step becomes the tasks of several platforms.
-	nodes, faults := checkPlatforms(in, steps, broken)
-	found = slices.Concat(found, checkUserParameters(in, spec, steps), checkRoles(in, spec, steps),
-		checkLogin(in, steps), faults)
-	warnings = append(warnings, nodes...)
-	steps = fanOut(in.Build.Spec.Platforms, steps)
-
-	// The pipeline of these tasks. Only a whole one is changed further.
-	pipeline := assemble(in, spec, steps)
-	pipeline, faults = withWorkspaces(in, steps, pipeline, broken)
-	found = append(found, faults...)
-	var podOf map[string]string
-	if len(found) == 0 && !broken {
-		pipeline, podOf, nodes = withSharedPods(in, steps, pipeline)
-		pipeline, found = withOwnSources(in, steps, pipeline, podOf)
-		warnings = append(warnings, nodes...)
-	}
-	for task := range tekton.Tasks(&pipeline) {
-		*task = tekton.InlineScripts(*task)
-	}
-
-	// The run, and what has to exist before it.
-	text := tekton.JSON(pipeline) // which is most of a run, so it is made once
-	made, faults := order(in, spec, steps, pipeline, text)
-	found = append(found, faults...)
-	warnings = append(warnings, warnOfClaims(steps, made)...)
-	found = slices.Concat(found, checkFork(in, made), checkIsolated(in, builder, made))
-	found = append(found, check(in, spec, steps, made, podOf, found, broken)...)
-	if len(found) > 0 || broken {
-		return nil, found.err()
-	}
-	wanted := needs(in, steps)
-	return &Output{
-		Pipeline: made.pipeline, Run: made.run, Apply: toApply(in, made), Needs: wanted,
-		Copies: copies(in, wanted), Warnings: warnings, BuilderBecause: because, pipelineText: text,
-		in: in, steps: steps,
-	}, nil
-}
-
-// Resolve completes a build that was composed before servers were asked, without composing it
-// again.
-func (o *Output) Resolve(r Resolved) error {
-	o.in.Resolved = r
-	made, found := order(o.in, derive(o.in), o.steps, o.Pipeline.Spec, o.pipelineText)
-	o.Pipeline, o.Run, o.Apply = made.pipeline, made.run, toApply(o.in, made)
-	return found.err()
-}
-
-// Place of a build, where the fields of its spec are found.
-func Place(b *api.AgentBuild) finding.Place {
-	return finding.Place{Object: finding.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
+// composer makes the run of one build, and collects all that is wrong with it, so that a user
+// sees all of it at once.
+type composer struct {
+	Input
+	builder string
+	spec    derived
+	steps   []step
+	// broken says that a step could not be read, which its reader reported.
+	broken   bool
+	pipeline tektonv1.PipelineSpec
+	text     string // pipeline as JSON
+	// podOf is the task that a step is a part of, if that is another one's.
+	podOf    map[string]string
+	found    []fault
+	warnings []string
 }
 
 // fault is something wrong with a build, and the pipeline task that it is about; empty for
@@ -263,24 +191,119 @@ type fault struct {
 	task string
 }
 
-// faults are all that is wrong, so that a user sees all of it at once.
-type faults []fault
-
-func (f *faults) add(found *finding.Finding) { *f = append(*f, fault{Finding: found}) }
-
-// of notes a problem of a pipeline task.
-func (f *faults) of(task string, found *finding.Finding) { *f = append(*f, fault{found, task}) }
-
-// bad notes a problem of the AgentBuild itself.
-func (f *faults) bad(in Input, reason, field, message, hint string) {
-	f.add(in.Place.At(field).Fault(reason, message, hint))
+// fault notes what is wrong at a place, and the task that it is about.
+func (c *composer) fault(task string, at finding.Place, reason, hint, format string, args ...any) {
+	c.found = append(c.found, fault{at.Fault(reason, fmt.Sprintf(format, args...), hint), task})
 }
 
-// err lists them; nil for none.
-func (f faults) err() error {
+// bad notes a problem of the AgentBuild itself.
+func (c *composer) bad(reason, field, hint, format string, args ...any) {
+	c.fault("", c.Place.At(field), reason, hint, format, args...)
+}
+
+// invalid notes a field of the AgentBuild that is not valid.
+func (c *composer) invalid(field, hint, format string, args ...any) {
+	c.bad(api.ReasonInvalidBuild, field, hint, format, args...)
+}
+
+func (c *composer) warn(format string, args ...any) {
+	c.warnings = append(c.warnings, fmt.Sprintf(format, args...))
+}
+
+// whole reports whether nothing was found.
+func (c *composer) whole() bool { return len(c.found) == 0 && !c.broken }
+
+// err lists what was found; nil for nothing.
+func (c *composer) err() error {
 	var all []*finding.Finding
-	for _, one := range f {
+	for _, one := range c.found {
 		all = append(all, one.Finding)
 	}
 	return findings.Error(all)
+}
+
+// Pipeline composes a build. The error lists all that is wrong at once, as
+// findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
+func Pipeline(in Input) (*Output, error) {
+	c := &composer{Input: in}
+	c.Attempt, c.Place = cmp.Or(in.Attempt, 1), cmp.Or(in.Place, Place(in.Build))
+
+	// The template, with the steps of one builder, and what the spec says.
+	c.checkBuilder()
+	builder, because := c.Template.BuilderOf(c.Build, c.Steps)
+	if c.builder = builder; because != "" {
+		because = fmt.Sprintf("%s: the builder is %s: %s", c.Place, builder, because)
+	}
+	c.Template = c.Template.ForBuild(c.Build, c.Steps)
+	c.spec = c.derive()
+	c.checkBuild()
+
+	// The steps that the template and the build ask for, each as a task.
+	c.listRows()
+	c.dropLeftOut()
+	c.readFiles()
+	if len(c.steps) == 0 && c.whole() {
+		c.fault("", c.Template.Doc.At("steps"), api.ReasonInvalidTemplate,
+			"enable a step, or list steps in spec.pipeline.steps",
+			"no step is enabled, so there is nothing to run")
+	}
+	for i := range c.steps {
+		c.makeTask(&c.steps[i])
+	}
+	c.order()
+
+	// What a build may not decide, before a step becomes the tasks of several platforms.
+	c.checkUserParameters()
+	c.checkAttestingSteps()
+	c.checkHanded()
+	if c.Template.Isolates() {
+		c.checkFromPlatform()
+		c.checkLocked()
+	}
+	c.checkLogin()
+	c.checkPlatforms()
+	c.fanOut()
+
+	// The pipeline of these tasks. Only a whole one is changed further.
+	c.assemble()
+	c.bindWorkspaces()
+	if c.whole() {
+		c.sharePods()
+		c.takeOwnSources()
+	}
+	for task := range tekton.Tasks(&c.pipeline) {
+		*task = tekton.InlineScripts(*task)
+	}
+
+	// The run, and what has to exist before it.
+	c.text = tekton.JSON(c.pipeline) // which is most of a run, so it is made once
+	made := c.makeRun()
+	c.warnOfClaims(made)
+	c.checkFork(made)
+	c.checkIsolated(made)
+	c.check(made)
+	if !c.whole() {
+		return nil, c.err()
+	}
+	wanted := c.needs()
+	return &Output{
+		Pipeline: made.pipeline, Run: made.run, Apply: c.toApply(made), Needs: wanted,
+		Copies: c.copies(wanted), Warnings: c.warnings, BuilderBecause: because, by: c,
+	}, nil
+}
+
+// Resolve completes a build that was composed before servers were asked, without composing it
+// again.
+func (o *Output) Resolve(r Resolved) error {
+	c := o.by
+	c.Resolved, c.found = r, nil
+	c.spec = c.derive()
+	made := c.makeRun()
+	o.Pipeline, o.Run, o.Apply = made.pipeline, made.run, c.toApply(made)
+	return c.err()
+}
+
+// Place of a build, where the fields of its spec are found.
+func Place(b *api.AgentBuild) finding.Place {
+	return finding.Place{Object: finding.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
 }

@@ -24,7 +24,7 @@ type derivedValue struct {
 	field string // of the build
 }
 
-func derive(in Input) derived {
+func (c *composer) derive() derived {
 	d := derived{}
 	set := func(name, value string) {
 		if value != "" {
@@ -37,20 +37,21 @@ func derive(in Input) derived {
 				ArrayVal: values}, recipe.Field(name)}
 		}
 	}
-	spec := in.Build.Spec
-	repository, revision := Repository(in.Build, in.Template), Revision(in.Build, in.Template)
-	d["source-revision"] = derivedValue{*tektonv1.NewStructuredValues(revision), recipe.Field("revision")}
-	d["build-name"] = derivedValue{*tektonv1.NewStructuredValues(in.Build.Name), "metadata.name"}
+	spec := c.Build.Spec
+	repository, revision := Repository(c.Build, c.Template), Revision(c.Build, c.Template)
+	d["source-revision"] = derivedValue{*tektonv1.NewStructuredValues(revision),
+		recipe.Field("revision")}
+	d["build-name"] = derivedValue{*tektonv1.NewStructuredValues(c.Build.Name), "metadata.name"}
 	set("repo-url", repository)
 	set("repo-clone-url", cloneURL(repository))
-	set("revision", cmp.Or(in.Commit, revision))
+	set("revision", cmp.Or(c.Commit, revision))
 	set("subfolder-path", spec.Source.SourceSubfolder)
 	set("repo-user", spec.Source.RepoUser)
 	if s := spec.Source.SourceCredentials; s != nil {
 		set("SOURCE_REPO_SECRET", s.Name)
 	}
 	if out := spec.BuildOutput; out != nil {
-		set("image", Image(in.Build))
+		set("image", Image(c.Build))
 		if out.ImageRepoCredentials != nil {
 			set("registry-secret", out.ImageRepoCredentials.Name)
 		}
@@ -71,11 +72,11 @@ func derive(in Input) derived {
 	if len(spec.Platforms) == 1 {
 		set(recipe.Platform, spec.Platforms[0])
 	}
-	set("cache", registryCache(in))
-	set(recipe.ImageCache, inlineCache(in))
-	set(recipe.BuildpacksCache, lifecycleCache(in))
-	if c := spec.Cache; c != nil {
-		set("cache-mode", cmp.Or(c.Mode, "max"))
+	set("cache", c.registryCache())
+	set(recipe.ImageCache, c.inlineCache())
+	set(recipe.BuildpacksCache, c.lifecycleCache())
+	if spec.Cache != nil {
+		set("cache-mode", cmp.Or(spec.Cache.Mode, "max"))
 	}
 	return d
 }
@@ -148,4 +149,68 @@ func cloneURL(repository string) string {
 		return r.String()
 	}
 	return repository
+}
+
+// maxCacheTag leaves room for a platform or a builder in the 128 characters of a tag.
+const maxCacheTag = 108
+
+// takesCache reports whether builds of a template may use a cache. A writer of the cache
+// decides what is built, so isolated runs have none.
+func takesCache(t *recipe.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
+
+// registryCache is the image in a registry that holds the layers of a build, empty for
+// none. The task that builds writes to it, and has no login to push with.
+func (c *composer) registryCache() string {
+	spec := c.Build.Spec
+	switch {
+	case spec.Cache != nil && spec.Cache.Registry != "":
+		return spec.Cache.Registry
+	case !c.keepsCache(), withImage(spec):
+		return ""
+	}
+	return cacheTag(c.Build)
+}
+
+// inlineCache is the tag beside an image that is pushed with a login, where the step that
+// pushes it leaves it a second time for the next build: the image itself says which of its
+// layers can be used again. It is empty for none.
+func (c *composer) inlineCache() string {
+	if !c.keepsCache() || !withImage(c.Build.Spec) {
+		return ""
+	}
+	return cacheTag(c.Build)
+}
+
+// lifecycleCache is the image that holds the layers of buildpacks, whose task has the login
+// of the image. It is another one than BuildKit's: the lifecycle deletes the one before, which
+// BuildKit's may share with the image. It is empty for none.
+func (c *composer) lifecycleCache() string {
+	if !c.keepsCache() {
+		return ""
+	}
+	return cacheTag(c.Build) + "-buildpacks"
+}
+
+// keepsCache reports whether a build that names no cache has one.
+func (c *composer) keepsCache() bool {
+	spec := c.Build.Spec
+	return spec.BuildOutput != nil && takesCache(c.Template) &&
+		(spec.Cache == nil || spec.Cache.Registry == "" && spec.Cache.Mode != "off")
+}
+
+// withImage reports whether the cache of a build that names none is within the image. That has
+// the layers of the image alone, so that a build which asks for all has no such cache.
+func withImage(spec api.AgentBuildSpec) bool {
+	c := spec.Cache
+	return spec.BuildOutput.ImageRepoCredentials != nil && (c == nil || c.Mode == "min")
+}
+
+// cacheTag is a tag of the build's own beside its image, with its namespace and its name: it
+// shares that one with no other.
+func cacheTag(build *api.AgentBuild) string {
+	tag := cmp.Or(build.Namespace, "default") + "." + build.Name // a namespace has no dot
+	if len(tag) > maxCacheTag {
+		tag = fingerprint(tag)
+	}
+	return imageRepository(build) + ":" + tag + "-cache"
 }

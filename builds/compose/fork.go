@@ -30,16 +30,16 @@ func isFork(b *api.AgentBuild) bool {
 }
 
 // checkFork refuses what a fork's build must not have.
-func checkFork(in Input, o ordered) (found faults) {
-	if !isFork(in.Build) {
-		return nil
+func (c *composer) checkFork(o made) {
+	if !isFork(c.Build) {
+		return
 	}
 	bad := func(format string, args ...any) {
-		found.bad(in, api.ReasonForkRestricted, "spec.source.pullRequest.fork",
-			fmt.Sprintf("the commit is of another repository, and "+format, args...),
-			"use a mode whose steps do without it for pull requests of forks")
+		c.bad(api.ReasonForkRestricted, "spec.source.pullRequest.fork",
+			"use a mode whose steps do without it for pull requests of forks",
+			"the commit is of another repository, and %s", fmt.Sprintf(format, args...))
 	}
-	spec := in.Build.Spec
+	spec := c.Build.Spec
 	if spec.ServiceAccountName != "" || spec.Pod != nil && spec.Pod.AutomountServiceAccountToken {
 		bad("the build asks for a ServiceAccount or its token")
 	}
@@ -57,7 +57,6 @@ func checkFork(in Input, o ordered) (found faults) {
 			bad("step %q has %s", task.Name, name)
 		}
 	}
-	return found
 }
 
 // forbiddenOf a task are its references to Secrets, and its volumes of other kinds than

@@ -28,25 +28,23 @@ func (s Settings) controllerImage() string {
 // mapImages pins the images of a task and sends them to the mirror. An image that
 // is a parameter is mapped where its value is set. The controller's image stays what
 // the controller runs as.
-func mapImages(settings Settings, doc *recipe.Document,
-	task *tektonv1.PipelineTask) (found faults) {
-	mapped := func(image, path string) string {
-		out, fault := settings.image(image, doc.At(path))
-		if fault != nil {
-			found.of(task.Name, fault)
+func (c *composer) mapImages(doc *recipe.Document, task *tektonv1.PipelineTask) {
+	mapped := func(image *string, path string) {
+		out, found := c.Settings.image(*image, doc.At(path))
+		if *image = out; found != nil {
+			c.found = append(c.found, fault{found, task.Name})
 		}
-		return out
 	}
 	var params []string
 	tekton.EachImage(&task.TaskSpec.TaskSpec, func(image *string, path string) {
 		switch m := soleParam().FindStringSubmatch(*image); {
 		case *image == recipe.ControllerImage:
-			*image = settings.controllerImage()
-		case settings.ImageMirror == "" && len(settings.ImagePins) == 0:
+			*image = c.Settings.controllerImage()
+		case c.Settings.ImageMirror == "" && len(c.Settings.ImagePins) == 0:
 		case m != nil:
 			params = append(params, m[1])
 		default:
-			*image = mapped(*image, path)
+			mapped(image, path)
 		}
 	})
 	for _, param := range params {
@@ -54,17 +52,15 @@ func mapImages(settings Settings, doc *recipe.Document,
 		for i := range task.Params {
 			if p := &task.Params[i]; p.Name == param && p.Value.Type == tektonv1.ParamTypeString {
 				given = true
-				p.Value.StringVal = mapped(p.Value.StringVal, "params")
+				mapped(&p.Value.StringVal, "params")
 			}
 		}
 		for i := range task.TaskSpec.Params {
 			if p := &task.TaskSpec.Params[i]; !given && p.Name == param && p.Default != nil {
-				p.Default.StringVal = mapped(p.Default.StringVal,
-					fmt.Sprintf("params[%d].default", i))
+				mapped(&p.Default.StringVal, fmt.Sprintf("params[%d].default", i))
 			}
 		}
 	}
-	return found
 }
 
 // image as the cluster shall pull it. References that hold a variable stay.

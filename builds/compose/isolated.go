@@ -2,7 +2,6 @@ package compose
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +23,9 @@ const BuildAccount = "armature-build"
 
 // isolated reports whether a run is created in the platform's build namespace. Without a cluster
 // there may be none.
-func isolated(in Input) bool { return in.Settings.BuildNamespace != "" && in.Template.Isolates() }
+func (c *composer) isolated() bool {
+	return c.Settings.BuildNamespace != "" && c.Template.Isolates()
+}
 
 // Instance names a controller among those that share a build namespace, by the namespace that
 // it is in.
@@ -35,17 +36,17 @@ func (s Settings) Instance(namespace string) string {
 	return LabelValue(namespace)
 }
 
-func accountName(in Input) string {
-	if in.Template.Isolates() {
+func (c *composer) accountName() string {
+	if c.Template.Isolates() {
 		return BuildAccount
 	}
-	return cmp.Or(in.Build.Spec.ServiceAccountName, in.Settings.ServiceAccountName)
+	return cmp.Or(c.Build.Spec.ServiceAccountName, c.Settings.ServiceAccountName)
 }
 
 // isolatedName of something that belongs to a build: a prefix that people read, and a hash of
 // 128 bits.
-func isolatedName(in Input, prefix string, of ...string) string {
-	b := in.Build
+func (c *composer) isolatedName(prefix string, of ...string) string {
+	b := c.Build
 	return prefix + "-" +
 		fingerprint(append([]string{b.Namespace, b.Name, string(b.UID)}, of...)...)[:32]
 }
@@ -58,76 +59,70 @@ type Copy struct {
 }
 
 // secretName is the name under which a run has a Secret of its build.
-func secretName(in Input, purpose Purpose, name string) string {
-	if !isolated(in) {
+func (c *composer) secretName(purpose Purpose, name string) string {
+	if !c.isolated() {
 		return name
 	}
-	return isolatedName(in, string(purpose), strconv.Itoa(int(in.Number)), name)
+	return c.isolatedName(string(purpose), strconv.Itoa(int(c.Number)), name)
 }
 
 // copies of the Secrets that a build needs.
-func copies(in Input, needs []Need) (out []Copy) {
-	if !isolated(in) {
+func (c *composer) copies(needs []Need) (out []Copy) {
+	if !c.isolated() {
 		return nil
 	}
 	for _, n := range needs {
 		if n.Kind != "Secret" {
 			continue
 		}
-		c := Copy{From: n.Name, To: secretName(in, n.Purpose, n.Name)}
+		one := Copy{From: n.Name, To: c.secretName(n.Purpose, n.Name)}
 		switch n.Purpose {
 		case PurposeGit:
-			c.Keys = []string{corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey, "token",
+			one.Keys = []string{corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey, "token",
 				corev1.SSHAuthPrivateKey, "known_hosts"}
 		case PurposeRegistry:
-			c.Keys = []string{corev1.DockerConfigJsonKey, "config.json"}
+			one.Keys = []string{corev1.DockerConfigJsonKey, "config.json"}
 		case PurposeBuild:
-			for _, s := range in.Build.Spec.Secrets {
+			for _, s := range c.Build.Spec.Secrets {
 				if s.Name == n.Name {
-					c.Keys = append(c.Keys, cmp.Or(s.Key, s.ID))
+					one.Keys = append(one.Keys, cmp.Or(s.Key, s.ID))
 				}
 			}
 		}
-		out = append(out, c)
+		out = append(out, one)
 	}
 	return out
 }
 
-// checkIsolated returns a fault for each field of the build or the template that an isolated run
-// must not have.
-func checkIsolated(in Input, builder string, o ordered) (found faults) {
-	if !in.Template.Isolates() {
-		return nil
+// checkIsolated notes each field of the build or the template that an isolated run must not have.
+func (c *composer) checkIsolated(o made) {
+	if !c.Template.Isolates() {
+		return
 	}
-	mode := modeOf(in.Build)
-	if in.Platform != "" && in.Settings.BuildNamespace == "" {
-		found.bad(in, api.ReasonBuildNamespaceMissing, "spec.mode",
-			fmt.Sprintf("runs of mode %s are in a namespace of the platform, and the controller "+
-				"has none for them", mode),
+	mode := modeOf(c.Build)
+	locked := func(field, hint, format string, args ...any) {
+		c.bad(api.ReasonLocked, field, hint, format, args...)
+	}
+	if c.Platform != "" && c.Settings.BuildNamespace == "" {
+		c.bad(api.ReasonBuildNamespaceMissing, "spec.mode",
 			"let the platform set buildNamespace in the values of `armature install` or of the "+
-				"chart (--build-namespace of the controller), or use another mode")
+				"chart (--build-namespace of the controller), or use another mode",
+			"runs of mode %s are in a namespace of the platform, and the controller has none for "+
+				"them", mode)
 	}
-	if slices.Contains(recipe.Unisolated, builder) {
-		found.bad(in, api.ReasonLocked, "spec.builder",
-			fmt.Sprintf("%s runs the Dockerfile in the container that reports the digest, so "+
-				"that mode %s cannot attest what it builds", builder, mode),
-			"use buildkit")
+	if slices.Contains(recipe.Unisolated, c.builder) {
+		locked("spec.builder", "use buildkit", "%s runs the Dockerfile in the container that "+
+			"reports the digest, so that mode %s cannot attest what it builds", c.builder, mode)
 	}
-	if in.Build.Spec.ServiceAccountName != "" {
-		found.bad(in, api.ReasonLocked, "spec.serviceAccountName",
-			fmt.Sprintf(
-				"runs of mode %s are in a namespace of the platform, with the ServiceAccount %s",
-				mode, BuildAccount), "remove it")
+	if c.Build.Spec.ServiceAccountName != "" {
+		locked("spec.serviceAccountName", "remove it", "runs of mode %s are in a namespace of the "+
+			"platform, with the ServiceAccount %s", mode, BuildAccount)
 	}
-	if p := in.Build.Spec.Pod; p != nil && p.SecurityContext != nil {
-		found.bad(in, api.ReasonLocked, "spec.pod.securityContext",
-			fmt.Sprintf("runs of mode %s are in a namespace of the platform, whose template "+
-				"describes their pods", mode), "remove it")
+	if p := c.Build.Spec.Pod; p != nil && p.SecurityContext != nil {
+		locked("spec.pod.securityContext", "remove it", "runs of mode %s are in a namespace of "+
+			"the platform, whose template describes their pods", mode)
 	}
 	for task := range tekton.Tasks(&o.pipeline.Spec) {
-		if task.TaskSpec == nil {
-			continue
-		}
 		spec := task.TaskSpec.TaskSpec
 		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes),
 			func(v corev1.Volume) bool { return v.Name == recipe.Secrets })
@@ -140,11 +135,9 @@ func checkIsolated(in Input, builder string, o ordered) (found faults) {
 			names = append(names, "a ConfigMap in its environment")
 		}
 		for _, name := range names {
-			found.bad(in, api.ReasonLocked, "spec.mode",
-				fmt.Sprintf("step %q has %s, and the namespace of isolated runs has nothing but "+
-					"copies of the Secrets that the build names", task.Name, name),
-				"let the step take what it needs as a workspace or a parameter")
+			locked("spec.mode", "let the step take what it needs as a workspace or a parameter",
+				"step %q has %s, and the namespace of isolated runs has nothing but copies of the "+
+					"Secrets that the build names", task.Name, name)
 		}
 	}
-	return found
 }

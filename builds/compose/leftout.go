@@ -20,44 +20,39 @@ import (
 
 var taskReference = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 
-// withoutLeftOut are the rows and their template without what refers to one of its
-// steps that the build's own list leaves out.
-func withoutLeftOut(in Input, rows []step) (_ []step, _ *recipe.Template, warnings []string) {
-	if !recipe.ListsAll(in.Build) {
-		return rows, in.Template, nil // a step that is only disabled leaves an error behind
+// dropLeftOut removes from the rows and their template what refers to one of its steps that the
+// build's own list leaves out.
+func (c *composer) dropLeftOut() {
+	if !recipe.ListsAll(c.Build) {
+		return // a step that is only disabled leaves an error behind
 	}
 	out := map[string]bool{}
-	for _, s := range in.Template.Steps {
-		out[s.Name] = true
-	}
-	for _, s := range rows {
-		delete(out, s.row.Name)
+	for _, s := range c.Template.Steps {
+		out[s.Name] = c.named(s.Name) == nil
 	}
 	// dropped names the step that a value refers to, where it is left out.
 	dropped := func(value any, place finding.Place) bool {
 		for _, m := range taskReference().FindAllStringSubmatch(tekton.JSON(value), -1) {
 			if out[m[1]] {
-				warnings = append(warnings,
-					fmt.Sprintf("%s: %s: refers to step %q, which spec.pipeline.steps leaves "+
-						"out, so it is dropped", place, place.Field, m[1]))
+				c.warn("%s: %s: refers to step %q, which spec.pipeline.steps leaves out, so it is "+
+					"dropped", place, place.Field, m[1])
 				return true
 			}
 		}
 		return false
 	}
-	rows = slices.Clone(rows)
-	for i := range rows {
-		s := &rows[i]
+	without := func(params []recipe.Parameter, list finding.Place) []recipe.Parameter {
+		return slices.DeleteFunc(slices.Clone(params), func(p recipe.Parameter) bool {
+			return dropped(p.Value, list.At(list.Field+"["+p.Name+"]"))
+		})
+	}
+	for i := range c.steps {
+		s := &c.steps[i]
 		if s.ownRow {
 			continue
 		}
-		s.row.DefaultParameters = slices.DeleteFunc(slices.Clone(s.row.DefaultParameters),
-			func(p recipe.Parameter) bool {
-				return dropped(p.Value,
-					s.place.At(fmt.Sprintf("%s.defaultParameters[%s]", s.place.Field, p.Name)))
-			})
-		if s.row.SourceFrom != "" &&
-			dropped("$(tasks."+s.row.SourceFrom+".", s.place.At(s.place.Field+".sourceFrom")) {
+		s.row.DefaultParameters = without(s.row.DefaultParameters, s.at(".defaultParameters"))
+		if s.row.SourceFrom != "" && dropped("$(tasks."+s.row.SourceFrom+".", s.at(".sourceFrom")) {
 			s.row.SourceFrom = ""
 		}
 		if s.user == nil || s.user.WhenExpressions == nil {
@@ -65,16 +60,12 @@ func withoutLeftOut(in Input, rows []step) (_ []step, _ *recipe.Template, warnin
 			s.row.WhenExpressions = slices.DeleteFunc(slices.Clone(s.row.WhenExpressions),
 				func(w api.WhenExpression) bool {
 					at++
-					return dropped(w,
-						s.place.At(fmt.Sprintf("%s.whenExpressions[%d]", s.place.Field, at)))
+					return dropped(w, s.at(fmt.Sprintf(".whenExpressions[%d]", at)))
 				})
 		}
 	}
-	template := *in.Template
-	template.GlobalParameters = slices.DeleteFunc(slices.Clone(template.GlobalParameters),
-		func(p recipe.Parameter) bool {
-			return dropped(p.Value,
-				template.Doc.At("globalParameters").At(fmt.Sprintf("globalParameters[%s]", p.Name)))
-		})
-	return rows, &template, warnings
+	template := *c.Template
+	template.GlobalParameters = without(template.GlobalParameters,
+		template.Doc.At("globalParameters"))
+	c.Template = &template
 }

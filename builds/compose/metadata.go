@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
@@ -11,8 +12,8 @@ import (
 )
 
 // objectMeta is shared by all that is made for the build.
-func objectMeta(in Input, name string) metav1.ObjectMeta {
-	b := in.Build
+func (c *composer) objectMeta(name string) metav1.ObjectMeta {
+	b := c.Build
 	meta := metav1.ObjectMeta{
 		Name:      name,
 		Namespace: b.Namespace,
@@ -21,33 +22,22 @@ func objectMeta(in Input, name string) metav1.ObjectMeta {
 			keys.LabelBuild: LabelValue(b.Name),
 			keys.LabelMode:  modeOf(b),
 		},
-		OwnerReferences: owner(in),
 	}
-	if isolated(in) { // owners are of the same namespace
-		meta.Namespace, meta.OwnerReferences = in.Settings.BuildNamespace, nil
+	if c.isolated() { // owners are of the same namespace
+		meta.Namespace = c.Settings.BuildNamespace
 		meta.Labels[keys.LabelInstance], meta.Labels[keys.AnnotationBuildUID] =
-			in.Settings.Instance(in.Platform), string(b.UID)
+			c.Settings.Instance(c.Platform), string(b.UID)
+	} else if b.UID != "" { // else it is composed without a cluster
+		meta.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: api.GroupVersion(c.Settings.group()).String(), Kind: api.Kind,
+			Name: b.Name, UID: b.UID, Controller: ptr.To(true),
+		}}
 	}
 	return meta
 }
 
 func modeOf(b *api.AgentBuild) string {
 	return strings.TrimPrefix(recipe.TemplateName(b.Spec.Mode), recipe.TemplatePrefix)
-}
-
-func owner(in Input) []metav1.OwnerReference {
-	b := in.Build
-	if b.UID == "" {
-		return nil // composed without a cluster
-	}
-	yes := true
-	return []metav1.OwnerReference{{
-		APIVersion: api.GroupVersion(in.Settings.group()).String(),
-		Kind:       api.Kind,
-		Name:       b.Name,
-		UID:        b.UID,
-		Controller: &yes,
-	}}
 }
 
 // LabelValue of a build's name: the name, or its start and a hash where it is

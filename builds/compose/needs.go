@@ -8,6 +8,7 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
@@ -22,7 +23,7 @@ type Need struct {
 	Name string
 	// Place is the field that asks for it.
 	Place finding.Place
-	// Reason of the condition when it is missing.
+	// Reason of the condition when it is missing. If omitted, it is that of the kind.
 	Reason string
 	// Purpose of a Secret that is a login; empty for all else.
 	Purpose Purpose
@@ -78,78 +79,78 @@ func (n Need) Unfit(kind string) *finding.Finding {
 			n.Purpose), n.Purpose.Hint())
 }
 
+// kinds of what a run needs: the reason and the hint if one is missing.
+var kinds = map[string]struct{ reason, hint string }{
+	"Secret":    {api.ReasonSecretNotFound, "create the Secret, or correct the name"},
+	"ConfigMap": {api.ReasonConfigMapNotFound, "create the ConfigMap, or correct the name"},
+	"ServiceAccount": {api.ReasonServiceAccount,
+		"create the ServiceAccount, or set spec.serviceAccountName"},
+	"PersistentVolumeClaim": {api.ReasonClaimNotFound, "create the claim, or correct the name"},
+}
+
 // Missing is the problem that the need is not met.
 func (n Need) Missing(namespace string) *finding.Finding {
-	hints := map[string]string{
-		"Secret":                "create the Secret, or correct the name",
-		"ConfigMap":             "create the ConfigMap, or correct the name",
-		"ServiceAccount":        "create the ServiceAccount, or set spec.serviceAccountName",
-		"PersistentVolumeClaim": "create the claim, or correct the name",
-	}
-	return n.Place.Fault(n.Reason,
-		fmt.Sprintf("%s %q does not exist in namespace %q", n.Kind, n.Name, namespace), hints[n.Kind])
+	kind := kinds[n.Kind]
+	return n.Place.Fault(cmp.Or(n.Reason, kind.reason),
+		fmt.Sprintf("%s %q does not exist in namespace %q", n.Kind, n.Name, namespace), kind.hint)
 }
 
 // needs lists what the build and the steps' volumes and environments name, as
 // far as it is known before the run.
-func needs(in Input, steps []step) []Need {
-	var out []Need
+func (c *composer) needs() (out []Need) {
 	seen := map[string]bool{}
 	add := func(n Need) {
 		key := n.Kind + "/" + n.Name + "/" + string(n.Purpose)
-		if n.Name == "" || strings.Contains(n.Name, "$(") || seen[key] {
-			return
+		if n.Name != "" && !strings.Contains(n.Name, "$(") && !seen[key] {
+			seen[key] = true
+			out = append(out, n)
 		}
-		seen[key] = true
-		out = append(out, n)
 	}
-	spec := in.Build.Spec
+	spec := c.Build.Spec
 	if s := spec.Source.SourceCredentials; s != nil {
-		var addresses []string
-		for address := range loginAddresses(in, steps) {
-			if !slices.Contains(addresses, address) {
-				addresses = append(addresses, address)
+		n := Need{Kind: "Secret", Name: s.Name, Reason: api.ReasonSourceSecretNotFound,
+			Place: c.Place.At("spec.source.sourceCredentials.name"), Purpose: PurposeGit}
+		for _, login := range c.logins() {
+			if !slices.Contains(n.Addresses, login.address) {
+				n.Addresses = append(n.Addresses, login.address)
 			}
 		}
-		add(Need{"Secret", s.Name, in.Place.At("spec.source.sourceCredentials.name"),
-			api.ReasonSourceSecretNotFound, PurposeGit, addresses})
+		add(n)
+	}
+	of := func(kind, name, field string, purpose Purpose) {
+		add(Need{Kind: kind, Name: name, Place: c.Place.At(field), Purpose: purpose})
 	}
 	if o := spec.BuildOutput; o != nil && o.ImageRepoCredentials != nil {
-		add(Need{"Secret", o.ImageRepoCredentials.Name,
-			in.Place.At("spec.buildOutput.imageRepoCredentials.name"),
-			api.ReasonOutputSecretNotFound, PurposeRegistry, nil})
+		add(Need{Kind: "Secret", Name: o.ImageRepoCredentials.Name,
+			Place:  c.Place.At("spec.buildOutput.imageRepoCredentials.name"),
+			Reason: api.ReasonOutputSecretNotFound, Purpose: PurposeRegistry})
 	}
 	for i, s := range spec.Secrets {
-		add(Need{"Secret", s.Name, in.Place.At(fmt.Sprintf("spec.secrets[%d].name", i)),
-			api.ReasonSecretNotFound, PurposeBuild, nil})
+		of("Secret", s.Name, fmt.Sprintf("spec.secrets[%d].name", i), PurposeBuild)
 	}
-	if s := in.Settings; !isolated(in) &&
+	if s := c.Settings; !c.isolated() &&
 		(!s.CreateServiceAccount || spec.ServiceAccountName != "") {
-		add(Need{"ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName),
-			in.Place.At("spec.serviceAccountName"), api.ReasonServiceAccount, "", nil})
+		of("ServiceAccount", cmp.Or(spec.ServiceAccountName, s.ServiceAccountName),
+			"spec.serviceAccountName", "")
 	}
-	if spec.Pipeline != nil {
-		for i, w := range spec.Pipeline.Workspaces {
-			field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
-			if w.Secret != nil {
-				purpose := Purpose("")
-				if w.Name == pullCredentials {
-					purpose = PurposeRegistry
-				}
-				add(Need{"Secret", w.Secret.Name, in.Place.At(field + ".secret.name"),
-					api.ReasonSecretNotFound, purpose, nil})
+	for i, w := range c.workspaces() {
+		field := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
+		if w.Secret != nil {
+			purpose := Purpose("")
+			if w.Name == pullCredentials {
+				purpose = PurposeRegistry
 			}
-			if w.ConfigMap != nil {
-				add(Need{"ConfigMap", w.ConfigMap.Name, in.Place.At(field + ".configMap.name"),
-					api.ReasonConfigMapNotFound, "", nil})
-			}
-			if w.PersistentVolumeClaim != nil {
-				add(Need{"PersistentVolumeClaim", w.PersistentVolumeClaim.Name,
-					in.Place.At(field + ".persistentVolumeClaim.name"), api.ReasonClaimNotFound, "", nil})
-			}
+			of("Secret", w.Secret.Name, field+".secret.name", purpose)
+		}
+		if w.ConfigMap != nil {
+			of("ConfigMap", w.ConfigMap.Name, field+".configMap.name", "")
+		}
+		if w.PersistentVolumeClaim != nil {
+			of("PersistentVolumeClaim", w.PersistentVolumeClaim.Name,
+				field+".persistentVolumeClaim.name", "")
 		}
 	}
-	for _, s := range steps {
+	for _, s := range c.steps {
 		stepNeeds(s, add)
 	}
 	return out
@@ -157,56 +158,50 @@ func needs(in Input, steps []step) []Need {
 
 // stepNeeds finds what a step mounts or reads into its environment.
 func stepNeeds(s step, add func(Need)) {
-	at := func(path, kind, name, reason string, optional *bool) {
-		if optional != nil && *optional {
-			return
+	at := func(path, kind, name string, optional *bool) {
+		if !ptr.Deref(optional, false) {
+			add(Need{Kind: kind, Name: filled(name, s.known), Place: s.file.Doc.At(path)})
 		}
-		add(Need{kind, filled(name, s.known), s.file.Doc.At(path), reason, "", nil})
 	}
 	for i, v := range s.task.TaskSpec.Volumes {
 		path := fmt.Sprintf("volumes[%d]", i)
 		if v.Secret != nil {
-			at(path, "Secret", v.Secret.SecretName, api.ReasonSecretNotFound, v.Secret.Optional)
+			at(path, "Secret", v.Secret.SecretName, v.Secret.Optional)
 		}
 		if v.ConfigMap != nil {
-			at(path, "ConfigMap", v.ConfigMap.Name, api.ReasonConfigMapNotFound, v.ConfigMap.Optional)
+			at(path, "ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
 		}
 		if v.PersistentVolumeClaim != nil {
-			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName,
-				api.ReasonClaimNotFound, nil)
+			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, nil)
 		}
-		if v.Projected != nil && v.Name != recipe.Secrets { // ours are among the needs of the build
-			for _, source := range v.Projected.Sources {
-				if source.Secret != nil {
-					at(path, "Secret", source.Secret.Name, api.ReasonSecretNotFound,
-						source.Secret.Optional)
-				}
-				if source.ConfigMap != nil {
-					at(path, "ConfigMap", source.ConfigMap.Name, api.ReasonConfigMapNotFound,
-						source.ConfigMap.Optional)
-				}
+		if v.Projected == nil || v.Name == recipe.Secrets { // ours are among the needs of the build
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if s := source.Secret; s != nil {
+				at(path, "Secret", s.Name, s.Optional)
+			}
+			if m := source.ConfigMap; m != nil {
+				at(path, "ConfigMap", m.Name, m.Optional)
 			}
 		}
 	}
 	env := func(path string, env []corev1.EnvVar, from []corev1.EnvFromSource) {
 		for _, e := range env {
-			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-				at(path+".env", "Secret", e.ValueFrom.SecretKeyRef.Name, api.ReasonSecretNotFound,
-					e.ValueFrom.SecretKeyRef.Optional)
+			value := ptr.Deref(e.ValueFrom, corev1.EnvVarSource{})
+			if s := value.SecretKeyRef; s != nil {
+				at(path+".env", "Secret", s.Name, s.Optional)
 			}
-			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
-				at(path+".env", "ConfigMap", e.ValueFrom.ConfigMapKeyRef.Name,
-					api.ReasonConfigMapNotFound, e.ValueFrom.ConfigMapKeyRef.Optional)
+			if m := value.ConfigMapKeyRef; m != nil {
+				at(path+".env", "ConfigMap", m.Name, m.Optional)
 			}
 		}
 		for _, f := range from {
-			if f.SecretRef != nil {
-				at(path+".envFrom", "Secret", f.SecretRef.Name, api.ReasonSecretNotFound,
-					f.SecretRef.Optional)
+			if s := f.SecretRef; s != nil {
+				at(path+".envFrom", "Secret", s.Name, s.Optional)
 			}
-			if f.ConfigMapRef != nil {
-				at(path+".envFrom", "ConfigMap", f.ConfigMapRef.Name, api.ReasonConfigMapNotFound,
-					f.ConfigMapRef.Optional)
+			if m := f.ConfigMapRef; m != nil {
+				at(path+".envFrom", "ConfigMap", m.Name, m.Optional)
 			}
 		}
 	}
@@ -228,4 +223,45 @@ func filled(text string, known map[string]tektonv1.ParamValue) string {
 		values.Set("params", name, v)
 	}
 	return values.Put(*tektonv1.NewStructuredValues(text)).StringVal
+}
+
+// secretsFolder is where steps that take spec.secrets find them.
+const secretsFolder = "/run/build-secrets"
+
+// mountSecrets into the containers of a task that refer to the parameter. Sidecars get none: a
+// builder's daemon is sent a secret when the Dockerfile asks for it.
+func (c *composer) mountSecrets(task *tektonv1.TaskSpec) {
+	secrets := c.Build.Spec.Secrets
+	if len(secrets) == 0 || !recipe.Declares(task.Params, recipe.Secrets) {
+		return
+	}
+	volume := &corev1.ProjectedVolumeSource{DefaultMode: ptr.To(int32(0o440))}
+	for _, secret := range secrets {
+		key := cmp.Or(secret.Key, secret.ID)
+		volume.Sources = append(volume.Sources,
+			corev1.VolumeProjection{Secret: &corev1.SecretProjection{
+				LocalObjectReference: corev1.LocalObjectReference{
+					Name: c.secretName(PurposeBuild, secret.Name)},
+				Items: []corev1.KeyToPath{{Key: key, Path: secret.ID}},
+			}})
+	}
+	task.Volumes = append(task.Volumes,
+		corev1.Volume{Name: recipe.Secrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
+	for i := range task.Steps {
+		if tekton.Contains(task.Steps[i], "$(params."+recipe.Secrets) {
+			task.Steps[i].VolumeMounts = append(task.Steps[i].VolumeMounts,
+				corev1.VolumeMount{Name: recipe.Secrets, MountPath: secretsFolder, ReadOnly: true})
+		}
+	}
+}
+
+// checkKeys refuses keys that the Secrets of a build do not have.
+func (c *composer) checkKeys() {
+	for i, secret := range c.Build.Spec.Secrets {
+		key := cmp.Or(secret.Key, secret.ID)
+		if keys, known := c.SecretKeys[secret.Name]; known && !slices.Contains(keys, key) {
+			c.bad(api.ReasonSecretInvalid, fmt.Sprintf("spec.secrets[%d].key", i),
+				"name one of its keys", "Secret %s has no key %s", secret.Name, key)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
@@ -44,7 +45,7 @@ func (s step) makes() bool {
 // looks reports whether a step looks at the image of a platform.
 func (s step) looks() bool {
 	return s.hasOwn(recipe.Platform) && !s.makes() &&
-		recipe.Declares(s.file.Task.Params, recipe.ImageDigest)
+		s.declares(recipe.ImageDigest)
 }
 
 // given is the text that a step's parameter gets from the composition.
@@ -60,20 +61,20 @@ func (s step) given(parameter string) string {
 // ofPlatform is the reference to the digest of a platform's image, where a step that
 // looks at it is given that of an index that an earlier step, pushed, made; or the one that it
 // is given, if it is of a step of each platform. It is "" for any other digest.
-func ofPlatform(steps []step, s step) (reference, pushed string) {
+func (c *composer) ofPlatform(s step) (reference, pushed string) {
 	eachOwn := func(reference string) bool {
 		m := anyTaskResult().FindStringSubmatch(reference)
 		if m == nil || m[0] != reference {
 			return false
 		}
-		from := named(steps, m[1])
+		from := c.named(m[1])
 		return from != nil && from.hasOwn(recipe.Platform) && from.makes()
 	}
 	digest := s.given(recipe.ImageDigest)
 	if eachOwn(digest) {
 		return digest, ""
 	}
-	for _, push := range steps {
+	for _, push := range c.steps {
 		if push.hasOwn(recipe.Platforms) && !push.hasOwn(recipe.Platform) &&
 			digest == "$(tasks."+push.row.Name+".results.IMAGE_DIGEST)" &&
 			eachOwn(push.given(tekton.LayoutDigest)) {
@@ -95,69 +96,62 @@ func architecture(platform string) string {
 
 // checkPlatforms refuses platforms that are not built, and steps that would see one of
 // several.
-func checkPlatforms(in Input, steps []step, broken bool) (warnings []string, found faults) {
-	spec := in.Build.Spec
-	bad := func(field, message, hint string) {
-		found.bad(in, api.ReasonInvalidBuild, field, message, hint)
-	}
+func (c *composer) checkPlatforms() {
+	spec := c.Build.Spec
 	for i, platform := range spec.Platforms {
 		field := fmt.Sprintf("spec.platforms[%d]", i)
 		switch {
 		case !slices.Contains(api.Platforms, platform):
-			bad(field, fmt.Sprintf("%q is not a platform that is built", platform),
-				"use one of "+strings.Join(api.Platforms, ", "))
+			c.invalid(field, "use one of "+strings.Join(api.Platforms, ", "),
+				"%q is not a platform that is built", platform)
 		case slices.Contains(spec.Platforms[:i], platform):
-			bad(field, fmt.Sprintf("%q occurs twice", platform), "keep one of the two")
+			c.invalid(field, "keep one of the two", "%q occurs twice", platform)
 		}
 	}
 	switch nodes := spec.PlatformNodes; {
 	case nodes != "" && nodes != api.PlatformNodesNative && nodes != api.PlatformNodesAny:
-		bad("spec.platformNodes", fmt.Sprintf("%q is unknown", nodes), "use Native or Any")
+		c.invalid("spec.platformNodes", "use Native or Any", "%q is unknown", nodes)
 	case nodes != "" && len(spec.Platforms) == 0:
-		bad("spec.platformNodes", "has no effect without platforms",
-			"name them in spec.platforms, or remove it")
+		c.invalid("spec.platformNodes", "name them in spec.platforms, or remove it",
+			"has no effect without platforms")
 	case spec.Platforms != nil && len(spec.Platforms) == 0:
-		bad("spec.platforms", "names no platform", "name one, or remove it")
+		c.invalid("spec.platforms", "name one, or remove it", "names no platform")
 	}
-	if broken {
-		return nil, found
+	if c.broken {
+		return
 	}
-	for _, s := range steps {
+	for _, s := range c.steps {
 		for _, name := range []string{recipe.Platform, recipe.Platforms} {
-			if given, field := fromBuild(in, s, name); given != nil && s.hasOwn(name) &&
+			if given, field := c.fromBuild(s, name); given != nil && s.hasOwn(name) &&
 				(len(spec.Platforms) > 0 || s.makes() || s.looks()) {
-				bad(field, fmt.Sprintf("the %s of step %q comes from spec.platforms", name,
-					s.row.Name), "remove it, and set spec.platforms")
+				c.invalid(field, "remove it, and set spec.platforms",
+					"the %s of step %q comes from spec.platforms", name, s.row.Name)
 			}
 		}
 	}
 	if len(spec.Platforms) > 0 {
-		found = append(found, checkPlatformSteps(in, steps)...)
+		c.checkPlatformSteps()
+		if nativeNodes(c.Build) {
+			c.checkPlatformNodes()
+		}
 	}
-	if len(spec.Platforms) > 0 && nativeNodes(in.Build) {
-		var faults faults
-		warnings, faults = checkPlatformNodes(in)
-		found = append(found, faults...)
-	}
-	return warnings, found
 }
 
 // checkPlatformSteps makes sure that steps which make an image make it for a platform, and
 // that steps which read the image of several platforms read all of them.
-func checkPlatformSteps(in Input, steps []step) (found faults) {
-	const field = "spec.platforms"
+func (c *composer) checkPlatformSteps() {
 	builder := "use builder: buildkit, or remove spec.platforms"
-	if recipe.ListsAll(in.Build) {
+	if recipe.ListsAll(c.Build) {
 		builder = "list a step with the parameter platform, such as buildkit-build-step, or " +
 			"remove spec.platforms"
 	}
-	bad := func(message, hint string) {
-		found.bad(in, api.ReasonInvalidBuild, field, message, hint)
+	bad := func(hint, format string, args ...any) {
+		c.invalid("spec.platforms", hint, format, args...)
 	}
-	several := len(in.Build.Spec.Platforms) > 1
+	several := len(c.Build.Spec.Platforms) > 1
 	one, refused := false, false
-	for _, s := range steps {
-		reference, _ := ofPlatform(steps, s)
+	for _, s := range c.steps {
+		reference, _ := c.ofPlatform(s)
 		switch {
 		case s.looks() && (!several || reference != ""):
 		case s.hasOwn(recipe.Platform) && !s.looks():
@@ -165,98 +159,80 @@ func checkPlatformSteps(in Input, steps []step) (found faults) {
 		case s.hasOwn(recipe.Platforms):
 		case s.makes():
 			refused = true
-			bad(fmt.Sprintf("step %q builds for the platform of its node alone", s.row.Name), builder)
-		case several && recipe.Declares(s.task.TaskSpec.Params, recipe.ImageDigest):
-			bad(
-				fmt.Sprintf("step %q takes the digest of one image, and would check only one of "+
-					"%d platforms", s.row.Name, len(in.Build.Spec.Platforms)),
-				"give it the parameter platform and the IMAGE_DIGEST of the step that pushes, "+
-					"name one platform, or use a mode without that step, such as dev")
+			bad(builder, "step %q builds for the platform of its node alone", s.row.Name)
+		case several && s.declares(recipe.ImageDigest):
+			bad("give it the parameter platform and the IMAGE_DIGEST of the step that pushes, "+
+				"name one platform, or use a mode without that step, such as dev",
+				"step %q takes the digest of one image, and would check only one of %d platforms",
+				s.row.Name, len(c.Build.Spec.Platforms))
 		}
 	}
-	if !one && !refused && len(steps) > 0 {
-		bad("no step of this pipeline has a parameter for the platform", builder)
+	if !one && !refused && len(c.steps) > 0 {
+		bad(builder, "no step of this pipeline has a parameter for the platform")
 	}
-	return found
 }
 
 // checkPlatformNodes refuses what could never be scheduled: Tekton's pods wait for
 // such a node until the run's timeout.
-func checkPlatformNodes(in Input) (warnings []string, found faults) {
-	spec := in.Build.Spec
+func (c *composer) checkPlatformNodes() {
+	spec := c.Build.Spec
 	architectures := map[string]bool{}
+	asked := ptr.Deref(spec.Pod, api.PodSettings{}).NodeSelector[corev1.LabelArchStable]
 	for i, platform := range spec.Platforms {
 		arch := architecture(platform)
 		architectures[arch] = true
-		if p := spec.Pod; p != nil && p.NodeSelector[corev1.LabelArchStable] != "" &&
-			p.NodeSelector[corev1.LabelArchStable] != arch {
-			found.bad(in, api.ReasonInvalidBuild, fmt.Sprintf("spec.platforms[%d]", i),
-				fmt.Sprintf("%s is built on nodes of the architecture %s, and "+
-					"spec.pod.nodeSelector asks for %s", platform, arch,
-					p.NodeSelector[corev1.LabelArchStable]),
-				fmt.Sprintf("remove %s from spec.pod.nodeSelector, or set spec.platformNodes: Any",
-					corev1.LabelArchStable))
+		if asked != "" && asked != arch {
+			c.invalid(fmt.Sprintf("spec.platforms[%d]", i),
+				"remove "+corev1.LabelArchStable+" from spec.pod.nodeSelector, or set "+
+					"spec.platformNodes: Any", "%s is built on nodes of the architecture %s, and "+
+					"spec.pod.nodeSelector asks for %s", platform, arch, asked)
 		}
 	}
-	bound := spec.Pipeline != nil &&
-		slices.ContainsFunc(spec.Pipeline.Workspaces, func(w api.WorkspaceBinding) bool {
-			return isShared(w.Name)
-		})
+	bound := slices.ContainsFunc(c.workspaces(),
+		func(w api.WorkspaceBinding) bool { return isShared(w.Name) })
 	switch {
 	case len(architectures) < 2:
-	case !bound && (spec.Workspace == nil || spec.Workspace.AccessMode != corev1.ReadWriteMany):
-		found.bad(in, api.ReasonInvalidBuild, "spec.workspace.accessMode",
-			fmt.Sprintf("%d architectures are built on nodes of their own, and the steps share a "+
-				"volume that one node mounts", len(architectures)),
+	case !bound && ptr.Deref(spec.Workspace, api.Workspace{}).AccessMode != corev1.ReadWriteMany:
+		c.invalid("spec.workspace.accessMode",
 			"set it to ReadWriteMany, where Tekton's feature flag coschedule is disabled, or set "+
-				"spec.platformNodes: Any")
+				"spec.platformNodes: Any", "%d architectures are built on nodes of their own, and "+
+				"the steps share a volume that one node mounts", len(architectures))
 	default:
-		warnings = append(warnings,
-			fmt.Sprintf("%s: spec.platforms: tasks on nodes of %d architectures share a volume: "+
-				"Tekton refuses that unless its feature flag coschedule is disabled",
-				in.Place, len(architectures)))
+		c.warn("%s: spec.platforms: tasks on nodes of %d architectures share a volume: Tekton "+
+			"refuses that unless its feature flag coschedule is disabled", c.Place,
+			len(architectures))
 	}
-	return warnings, found
 }
 
 // fanOut makes a task for each platform of each step that makes the image of one.
-func fanOut(platforms []string, steps []step) []step {
-	tasks := map[string][]string{}
-	for _, s := range steps {
-		if !s.hasOwn(recipe.Platform) || len(platforms) == 0 {
-			continue
-		}
+func (c *composer) fanOut() {
+	platforms := c.Build.Spec.Platforms
+	tasks := map[string][]string{} // that a step became
+	for _, s := range c.steps {
 		for _, platform := range platforms {
-			tasks[s.row.Name] = append(tasks[s.row.Name],
-				s.row.Name+"-"+strings.ReplaceAll(platform, "/", "-"))
+			if s.hasOwn(recipe.Platform) {
+				tasks[s.row.Name] = append(tasks[s.row.Name],
+					s.row.Name+"-"+strings.ReplaceAll(platform, "/", "-"))
+			}
 		}
-	}
-	// of is what a step became: all of its tasks.
-	of := func(name string) []string {
-		if names := tasks[name]; names != nil {
-			return names
-		}
-		return []string{name}
 	}
 	var all []step
-	for _, s := range steps {
+	for _, s := range c.steps {
 		switch names := tasks[s.row.Name]; {
-		case len(platforms) == 1 || names == nil && len(tasks) == 0:
+		case len(platforms) < 2, len(tasks) == 0:
 			if names != nil {
 				s.platform = platforms[0]
 			}
 			all = append(all, s)
 		case names == nil:
-			s.task = tekton.Retarget(s.task, of)
+			s.task = tekton.Retarget(s.task, tasks)
 			all = append(all, s)
 		default:
-			looking := lookingAtEach(steps, s)
+			looking := c.lookingAtEach(s)
 			for i, name := range names {
-				samePlatform := func(task string) []string {
-					if names := tasks[task]; names != nil {
-						return names[i : i+1]
-					}
-					return []string{task}
+				samePlatform := map[string][]string{}
+				for step, became := range tasks {
+					samePlatform[step] = became[i : i+1]
 				}
 				one, value := s, *tektonv1.NewStructuredValues(platforms[i])
 				one.platform, one.row.Name, one.row.PodOf = platforms[i], name, ""
@@ -269,13 +245,13 @@ func fanOut(platforms []string, steps []step) []step {
 			}
 		}
 	}
-	return all
+	c.steps = all
 }
 
 // lookingAtEach is the task of a step that looks at the image of each platform, with
 // the digest of one of them before it is spread.
-func lookingAtEach(steps []step, s step) tektonv1.PipelineTask {
-	reference, pushed := ofPlatform(steps, s)
+func (c *composer) lookingAtEach(s step) tektonv1.PipelineTask {
+	reference, pushed := c.ofPlatform(s)
 	if !s.looks() || pushed == "" {
 		return s.task
 	}

@@ -18,22 +18,22 @@ import (
 // the pipeline then has one task for both, with the name of the earlier row. Everything
 // else in this package works on the rows; this is the last change of a pipeline.
 
-// withSharedPods is the pipeline with one task for a row with podOf and the row that it names,
-// and for each step in the pod of another one that task. A row stays
-// a task of its own where the build lists the whole pipeline, where that other row is
-// switched off, and, with a warning, where the two cannot be one task.
-func withSharedPods(in Input, steps []step,
-	p tektonv1.PipelineSpec) (_ tektonv1.PipelineSpec, podOf map[string]string, warnings []string) {
-	if recipe.ListsAll(in.Build) {
-		return p, nil, nil
+// sharePods makes one task for a row with podOf and the row that it names, and notes for each step
+// in the pod of another one that task. A row stays a task of its own where the build lists the
+// whole pipeline, where that other row is switched off, and, with a warning, where the two cannot
+// be one task.
+func (c *composer) sharePods() {
+	if recipe.ListsAll(c.Build) {
+		return
 	}
-	podOf = map[string]string{}
+	became := map[string][]string{}
+	c.podOf = map[string]string{}
 	var tasks []tektonv1.PipelineTask
-	for _, task := range p.Tasks {
-		s := named(steps, task.Name)
+	for _, task := range c.pipeline.Tasks {
+		s := c.named(task.Name)
 		head := s.row.PodOf
 		at := slices.IndexFunc(tasks, func(t tektonv1.PipelineTask) bool { return t.Name == head })
-		if head == "" || at < 0 || staysApart(in.Template, tasks[at], task) {
+		if head == "" || at < 0 || staysApart(c.Template, tasks[at], task) {
 			tasks = append(tasks, task)
 			continue
 		}
@@ -41,38 +41,39 @@ func withSharedPods(in Input, steps []step,
 		if s.file.RefersToTasks {
 			conflict = tekton.TakesOtherResult
 		}
-		if after := task.RunAfter; len(after) != 1 || after[0] != head && podOf[after[0]] != head {
+		if after := task.RunAfter; len(after) != 1 || c.taskOf(after[0]) != head {
 			conflict = fmt.Sprintf("it waits for %s", strings.Join(after, ", "))
 		}
 		// In the pod that packs the source it is what was packed.
 		from := s.row.SourceFrom
-		packs := from != "" && (from == head || podOf[from] == head)
-		if conflict == "" && !packs && from != named(steps, head).row.SourceFrom {
+		packs := from != "" && c.taskOf(from) == head
+		if conflict == "" && !packs && from != c.named(head).row.SourceFrom {
 			conflict = fmt.Sprintf("its source differs from that of step %q", head)
 		}
 		if conflict != "" {
-			warnings = append(warnings, fmt.Sprintf("%s: %s.podOf: step %q has its own pod: %s",
-				s.place, s.place.Field, task.Name, conflict))
+			c.warn("%s: %s.podOf: step %q has its own pod: %s", s.place, s.place.Field, task.Name,
+				conflict)
 			tasks = append(tasks, task)
 			continue
 		}
-		tasks[at], podOf[task.Name] = whole, head
+		tasks[at], c.podOf[task.Name], became[task.Name] = whole, head, []string{head}
 	}
-	if len(podOf) == 0 {
-		return p, nil, warnings
+	if len(c.podOf) == 0 {
+		return
 	}
 	// All that refers to a task which is now a part of another one refers to that one.
-	of := func(task string) []string { return []string{cmp.Or(podOf[task], task)} }
-	p.Tasks = tasks
-	for task := range tekton.Tasks(&p) {
-		*task = tekton.Retarget(*task, of)
-		if named(steps, task.Name).file.RefersToTasks {
-			task.TaskSpec = tekton.RetargetTexts(task.TaskSpec, of)
+	c.pipeline.Tasks = tasks
+	for task := range tekton.Tasks(&c.pipeline) {
+		*task = tekton.Retarget(*task, became)
+		if c.named(task.Name).file.RefersToTasks {
+			task.TaskSpec = tekton.RetargetTexts(task.TaskSpec, became)
 		}
 	}
-	p.Results = tekton.RetargetTexts(p.Results, of)
-	return p, podOf, warnings
+	c.pipeline.Results = tekton.RetargetTexts(c.pipeline.Results, became)
 }
+
+// taskOf is the name of the task that a step is, or is a part of.
+func (c *composer) taskOf(step string) string { return cmp.Or(c.podOf[step], step) }
 
 // staysApart reports whether a step has a pod of its own although its row names another one's,
 // which is not worth a warning: the pod runs what a Dockerfile says, and the step has a login or
@@ -93,84 +94,75 @@ func staysApart(t *recipe.Template, head, next tektonv1.PipelineTask) bool {
 // digest into a volume of the pod's own. The other containers have that one as their
 // workspace source, and do not mount the volume that steps share.
 
-// withOwnSources is the pipeline whose tasks of rows with sourceFrom have a source of their own,
-// and the task that packs it too where that clones it.
-func withOwnSources(in Input, steps []step, p tektonv1.PipelineSpec,
-	podOf map[string]string) (_ tektonv1.PipelineSpec, found faults) {
+// takeOwnSources changes the tasks of rows with sourceFrom to have a source of their own, and the
+// task that packs it too where that clones it.
+func (c *composer) takeOwnSources() {
 	from := map[string]string{} // the step that packs, by task
-	for _, s := range steps {
+	for _, s := range c.steps {
 		pack := s.row.SourceFrom
-		if pack == "" {
+		if pack == "" || !c.checkOwnSource(s) {
 			continue
 		}
-		if faults := checkOwnSource(steps, s); len(faults) > 0 {
-			found = append(found, faults...)
-			continue
-		}
-		packs := cmp.Or(podOf[pack], pack)
-		if own := cmp.Or(podOf[s.row.Name], s.row.Name); own != packs {
+		packs := c.taskOf(pack)
+		if own := c.taskOf(s.row.Name); own != packs {
 			from[own] = pack
 		}
-		if podOf[pack] != "" {
+		if c.podOf[pack] != "" {
 			from[packs] = ""
 		}
 	}
 	if len(from) == 0 {
-		return p, found
+		return
 	}
-	if build := in.Build.Spec.Pipeline; build != nil {
-		for i, w := range build.Workspaces {
-			if w.Name == tekton.OwnSource || w.Name == tekton.Handover {
-				found.bad(in, api.ReasonInvalidBuild,
-					fmt.Sprintf("spec.pipeline.workspaces[%d].name", i),
-					fmt.Sprintf("%q is bound by the pipeline itself", w.Name), "use another name")
-			}
+	for i, w := range c.workspaces() {
+		if w.Name == tekton.OwnSource || w.Name == tekton.Handover {
+			c.invalid(fmt.Sprintf("spec.pipeline.workspaces[%d].name", i), "use another name",
+				"%q is bound by the pipeline itself", w.Name)
 		}
 	}
-	for task := range tekton.Tasks(&p) {
+	for task := range tekton.Tasks(&c.pipeline) {
 		pack, ok := from[task.Name]
 		if !ok {
 			continue
 		}
 		digest := ""
 		if pack != "" {
-			digest = fmt.Sprintf("$(tasks.%s.results.%s)", cmp.Or(podOf[pack], pack), tekton.SourceDigest)
+			digest = fmt.Sprintf("$(tasks.%s.results.%s)", c.taskOf(pack), tekton.SourceDigest)
 		}
-		*task = *tekton.WithOwnSource(task, digest, in.Settings.controllerImage())
+		*task = *tekton.WithOwnSource(task, digest, c.Settings.controllerImage())
 	}
-	p.Workspaces = append(p.Workspaces,
+	c.pipeline.Workspaces = append(c.pipeline.Workspaces,
 		tektonv1.PipelineWorkspaceDeclaration{Name: tekton.OwnSource})
-	return p, found
 }
 
-// checkOwnSource of a row with sourceFrom.
-func checkOwnSource(steps []step, s step) (found faults) {
-	bad := func(reason, message, hint string) {
-		found.of(s.row.Name, s.place.At(s.place.Field+".sourceFrom").Fault(reason, message, hint))
+// checkOwnSource reports whether a row with sourceFrom can have its source.
+func (c *composer) checkOwnSource(s step) bool {
+	bad := func(reason, hint, format string, args ...any) bool {
+		c.fault(s.row.Name, s.at(".sourceFrom"), reason, hint, format, args...)
+		return false
 	}
-	pack := named(steps, s.row.SourceFrom)
+	pack := c.named(s.row.SourceFrom)
 	// The runtime makes a missing working directory when the container starts, as root.
 	below := tekton.WorksBelowSource(&s.file.Task)
 	switch {
 	case pack == nil:
-		bad(api.ReasonInvalidPipeline,
-			fmt.Sprintf("step %q takes the source from step %q, which is not enabled", s.row.Name,
-				s.row.SourceFrom), "enable that step")
+		return bad(api.ReasonInvalidPipeline, "enable that step",
+			"step %q takes the source from step %q, which is not enabled", s.row.Name,
+			s.row.SourceFrom)
 	case !tekton.Reports(&pack.file.Task, tekton.SourceDigest):
-		bad(api.ReasonInvalidPipeline,
-			fmt.Sprintf("step %q takes the source from step %q, which has no result %s", s.row.Name,
-				s.row.SourceFrom, tekton.SourceDigest),
-			"use pack-source-step, or declare the result in "+pack.file.Doc.From.String())
+		return bad(api.ReasonInvalidPipeline,
+			"use pack-source-step, or declare the result in "+pack.file.Doc.From.String(),
+			"step %q takes the source from step %q, which has no result %s", s.row.Name,
+			s.row.SourceFrom, tekton.SourceDigest)
 	case !tekton.HasWorkspace(&s.file.Task, tekton.SourceWorkspace):
-		bad(api.ReasonUnboundWorkspace, fmt.Sprintf("step %q has no workspace %q", s.row.Name,
-			tekton.SourceWorkspace), "declare it, or remove sourceFrom")
+		return bad(api.ReasonUnboundWorkspace, "declare it, or remove sourceFrom",
+			"step %q has no workspace %q", s.row.Name, tekton.SourceWorkspace)
 	case below >= 0:
-		found.of(s.row.Name,
-			s.file.Doc.At(fmt.Sprintf("steps[%d].workingDir", below)).Fault(api.ReasonInvalidStep,
-				fmt.Sprintf("is a folder of the source, which step %q has from step %q only after "+
-					"its containers were started", s.row.Name, s.row.SourceFrom),
-				"use $(workspaces."+tekton.SourceWorkspace+
-					".path), and change to the folder in the script"))
+		c.fault(s.row.Name, s.file.Doc.At(fmt.Sprintf("steps[%d].workingDir", below)),
+			api.ReasonInvalidStep, "use $(workspaces."+tekton.SourceWorkspace+
+				".path), and change to the folder in the script",
+			"is a folder of the source, which step %q has from step %q only after its containers "+
+				"were started", s.row.Name, s.row.SourceFrom)
 	}
-	return found
+	return below < 0
 }

@@ -32,29 +32,38 @@ type step struct {
 	known map[string]tektonv1.ParamValue
 }
 
+// at is the place of a field of the step's row.
+func (s step) at(field string) finding.Place { return s.place.At(s.place.Field + field) }
+
+// declares reports whether the step has a parameter, under any of its names.
+func (s step) declares(parameter string) bool {
+	return recipe.Declares(s.file.Task.Params, parameter)
+}
+
 // named is the step of that name; nil for none.
-func named(steps []step, name string) *step {
-	for i := len(steps) - 1; i >= 0; i-- {
-		if steps[i].row.Name == name {
-			return &steps[i]
+func (c *composer) named(name string) *step {
+	for i := len(c.steps) - 1; i >= 0; i-- {
+		if c.steps[i].row.Name == name {
+			return &c.steps[i]
 		}
 	}
 	return nil
 }
 
-// stepNames are sorted.
-func stepNames(steps []step) []string {
+// useOne is a hint with the sorted names of the steps.
+func (c *composer) useOne() string {
 	var names []string
-	for _, s := range steps {
+	for _, s := range c.steps {
 		names = append(names, s.row.Name)
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	return "use one of " + strings.Join(slices.Compact(names), ", ")
 }
 
-// rowsOf a build are the template's steps with the build's, without the disabled ones.
-func rowsOf(in Input) (rows []step, found faults) {
-	template, complete := in.Template, recipe.ListsAll(in.Build)
+// listRows makes steps of the template's rows and the build's, without the disabled ones.
+func (c *composer) listRows() {
+	template, complete := c.Template, recipe.ListsAll(c.Build)
+	var rows []step
 	ofTemplate := func(row recipe.Row) step {
 		return step{row: row, place: template.Doc.At(fmt.Sprintf("steps[%d]", row.Index))}
 	}
@@ -63,40 +72,36 @@ func rowsOf(in Input) (rows []step, found faults) {
 			rows = append(rows, ofTemplate(row))
 		}
 	}
-	if p := in.Build.Spec.Pipeline; p != nil {
-		for i := range p.Steps {
-			user, field := &p.Steps[i], fmt.Sprintf("spec.pipeline.steps[%d]", i)
-			at := slices.IndexFunc(template.Steps,
-				func(row recipe.Row) bool { return row.Name == user.Name })
-			switch {
-			case complete && at < 0:
-				rows = append(rows, step{row: recipe.Row{Name: user.Name},
-					place: in.Place.At(field), ownRow: true, user: user, field: field})
-			case complete:
-				row := ofTemplate(template.Steps[at])
-				row.user, row.field = user, field
-				rows = append(rows, row)
-			case at < 0:
-				found.bad(in, api.ReasonStepNotFound, field+".name",
-					fmt.Sprintf("the template %s has no step %q", template.Doc.From, user.Name),
-					"use one of "+strings.Join(template.StepNames(), ", ")+
-						", or name the step's configMap")
-			}
-			for n := range rows { // each builder may have a step of the name
-				if !complete && rows[n].row.Name == user.Name {
-					rows[n].user, rows[n].field = user, field
-				}
+	asked := pipelineOf(c.Build).Steps
+	for i := range asked {
+		user, field := &asked[i], fmt.Sprintf("spec.pipeline.steps[%d]", i)
+		at := slices.IndexFunc(template.Steps,
+			func(row recipe.Row) bool { return row.Name == user.Name })
+		switch {
+		case complete && at < 0:
+			rows = append(rows, step{row: recipe.Row{Name: user.Name}, place: c.Place.At(field),
+				ownRow: true, user: user, field: field})
+		case complete:
+			row := ofTemplate(template.Steps[at])
+			row.user, row.field = user, field
+			rows = append(rows, row)
+		case at < 0:
+			c.bad(api.ReasonStepNotFound, field+".name", "use one of "+
+				strings.Join(template.StepNames(), ", ")+", or name the step's configMap",
+				"the template %s has no step %q", template.Doc.From, user.Name)
+		}
+		for n := range rows { // each builder may have a step of the name
+			if !complete && rows[n].row.Name == user.Name {
+				rows[n].user, rows[n].field = user, field
 			}
 		}
 	}
-	var enabled []step
 	for _, s := range rows {
 		if row, ok := adjusted(s.row, s.user, complete); ok {
 			s.row = row
-			enabled = append(enabled, s)
+			c.steps = append(c.steps, s)
 		}
 	}
-	return enabled, found
 }
 
 // adjusted is a row with what the build sets for its step, and whether that is enabled.
@@ -118,52 +123,50 @@ func adjusted(row recipe.Row, user *api.Step, complete bool) (_ recipe.Row, enab
 	return row, enabled || complete
 }
 
-// withFiles are the steps with their files. It is broken where a step could not be read, which
-// its reader reported.
-func withFiles(in Input, rows []step) (steps []step, broken bool, found faults) {
+// readFiles gives the steps their files, and leaves out those that have none.
+func (c *composer) readFiles() {
 	bytes, values := 0, 0
+	rows := c.steps
+	c.steps = nil
 	for _, s := range rows {
-		if s.row.ConfigMap == "" && in.Template.Broken {
-			broken = true
+		if s.row.ConfigMap == "" && c.Template.Broken {
+			c.broken = true
 			continue
 		}
 		if s.row.ConfigMap == "" {
-			found.add(s.place.Fault(api.ReasonStepNotFound,
-				fmt.Sprintf("step %q names no configMap, and the template has no step of that name",
-					s.row.Name),
-				"name the ConfigMap that holds the step's task-spec.yaml"))
+			c.fault("", s.place, api.ReasonStepNotFound,
+				"name the ConfigMap that holds the step's task-spec.yaml",
+				"step %q names no configMap, and the template has no step of that name", s.row.Name)
 			continue
 		}
-		s.file = in.Steps[s.row.ConfigMap]
+		s.file = c.Steps[s.row.ConfigMap]
 		if s.file == nil {
-			found.add(s.place.At(s.place.Field+".configMap").Fault(api.ReasonStepNotFound,
-				fmt.Sprintf("step ConfigMap %q with the key %s does not exist", s.row.ConfigMap,
-					recipe.StepKey),
+			c.fault("", s.at(".configMap"), api.ReasonStepNotFound,
 				"create it in the build's or the controller's namespace, correct the name, or "+
-					"disable the step"+recipe.ShareHint(in.Build)))
+					"disable the step"+recipe.ShareHint(c.Build),
+				"step ConfigMap %q with the key %s does not exist", s.row.ConfigMap, recipe.StepKey)
 			continue
 		}
 		if s.file.Broken {
-			broken = true
+			c.broken = true
 			continue
 		}
 		bytes, values = bytes+len(s.file.Doc.Body), values+s.file.Doc.Values
 		if bytes > recipe.MaxSteps || values > recipe.MaxStepValues {
-			found.add(s.place.Fault(api.ReasonInvalidPipeline,
-				fmt.Sprintf("the steps up to this one have more than %d KiB, or %d values, which "+
-					"no run can hold", recipe.MaxSteps>>10, recipe.MaxStepValues),
-				"use fewer or smaller steps"))
-			return nil, true, found
+			c.fault("", s.place, api.ReasonInvalidPipeline, "use fewer or smaller steps",
+				"the steps up to this one have more than %d KiB, or %d values, which no run can "+
+					"hold", recipe.MaxSteps>>10, recipe.MaxStepValues)
+			c.steps, c.broken = nil, true
+			return
 		}
-		steps = append(steps, s)
+		c.steps = append(c.steps, s)
 	}
-	return steps, broken, found
 }
 
 var operators = map[string]selection.Operator{"in": selection.In, "notin": selection.NotIn}
 
-// withTask is a step with its pipeline task.
-func withTask(in Input, spec derived, s step) (_ step, found faults, warnings []string) {
+// makeTask makes the pipeline task of a step.
+func (c *composer) makeTask(s *step) {
 	task := *s.file.Task.DeepCopy()
 	for i := range task.Params {
 		task.Params[i].SetDefaults(background())
@@ -179,19 +182,19 @@ func withTask(in Input, spec derived, s step) (_ step, found faults, warnings []
 		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input,
 			Operator: operators[w.Operator], Values: w.Values})
 	}
-	s.task.Params, s.known, found, warnings = parameters(in, spec, s)
-	mountSecrets(in, &s.task.TaskSpec.TaskSpec)
-	return s, append(found, mapImages(in.Settings, s.file.Doc, &s.task)...), warnings
+	c.setParameters(s)
+	c.mountSecrets(&s.task.TaskSpec.TaskSpec)
+	c.mapImages(s.file.Doc, &s.task)
 }
 
-// inOrder are the steps with what each waits for: the step before it, or what its row says.
-func inOrder(steps []step, rows []recipe.Row) []step {
-	steps = slices.Clone(steps)
+// order says what each step waits for: the step before it, or what its row says.
+func (c *composer) order() {
+	rows := c.Template.Steps
 	// instead of a step that is left out are those that it would wait for
 	var instead func(name string, seen map[string]bool) []string
 	instead = func(name string, seen map[string]bool) (out []string) {
 		at := slices.IndexFunc(rows, func(row recipe.Row) bool { return row.Name == name })
-		if named(steps, name) != nil || seen[name] || at < 0 {
+		if c.named(name) != nil || seen[name] || at < 0 {
 			return []string{name}
 		}
 		seen[name] = true
@@ -208,8 +211,8 @@ func inOrder(steps []step, rows []recipe.Row) []step {
 		return out
 	}
 	last := ""
-	for i := range steps {
-		s := &steps[i]
+	for i := range c.steps {
+		s := &c.steps[i]
 		if s.row.Finally {
 			continue
 		}
@@ -227,5 +230,4 @@ func inOrder(steps []step, rows []recipe.Row) []step {
 		}
 		last = s.row.Name
 	}
-	return steps
 }

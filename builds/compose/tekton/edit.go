@@ -80,30 +80,34 @@ func JSON(v any) string {
 
 var taskVariable = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.([^()]+)\)`)
 
-// Retarget returns a task that waits for and refers to other tasks: to those that of returns for
-// each, separated by commas if there are several. It shares its spec with task.
-func Retarget(task tektonv1.PipelineTask, of func(task string) []string) tektonv1.PipelineTask {
+// Retarget returns a task that waits for and refers to other tasks: to those that each became,
+// separated by commas if they are several. It shares its spec with task.
+func Retarget(task tektonv1.PipelineTask, became map[string][]string) tektonv1.PipelineTask {
 	var after []string
 	for _, name := range task.RunAfter {
-		for _, other := range of(name) {
+		others := became[name]
+		if others == nil {
+			others = []string{name}
+		}
+		for _, other := range others {
 			if !slices.Contains(after, other) {
 				after = append(after, other)
 			}
 		}
 	}
 	task.RunAfter, task.Params, task.When =
-		after, RetargetTexts(task.Params, of), RetargetTexts(task.When, of)
+		after, RetargetTexts(task.Params, became), RetargetTexts(task.When, became)
 	return task
 }
 
 // RetargetTexts does the same for all strings in a value. Only references to results can
 // become references to several tasks.
-func RetargetTexts[T any](v T, of func(task string) []string) T {
+func RetargetTexts[T any](v T, became map[string][]string) T {
 	return Edit(v, func(text string) string {
 		return taskVariable().ReplaceAllStringFunc(text, func(reference string) string {
 			m := taskVariable().FindStringSubmatch(reference)
-			names := of(m[1])
-			if len(names) > 1 && !strings.HasPrefix(m[2], "results") {
+			names := became[m[1]]
+			if names == nil || len(names) > 1 && !strings.HasPrefix(m[2], "results") {
 				return reference
 			}
 			out := make([]string, len(names))
