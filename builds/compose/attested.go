@@ -53,8 +53,8 @@ func (c *composer) checkAttestingSteps() {
 		for i, s := range p.Steps {
 			if slices.Contains(attestingSteps, s.ConfigMap) {
 				c.bad(api.ReasonPlatformStep, fmt.Sprintf("spec.pipeline.steps[%d].configMap", i),
-					hint, "%s signs any digest that it is given, and is for the platform's templates "+
-						"only", s.ConfigMap)
+					hint, "%s signs any digest that it is given, and is for the platform's "+
+						"templates only", s.ConfigMap)
 			}
 		}
 	}

@@ -99,7 +99,8 @@ func (c *composer) checkBuilder() {
 func (c *composer) checkSource() {
 	if revision := Revision(c.Build, c.Template); strings.HasPrefix(revision, "-") {
 		c.invalid("spec.source.sourceRevision",
-			"write a branch, a tag, a full ref or a full commit SHA", "%q begins with '-'", revision)
+			"write a branch, a tag, a full ref or a full commit SHA", "%q begins with '-'",
+			revision)
 	}
 	if repository := Repository(c.Build, c.Template); repository != "" {
 		if _, err := gitrepo.Parse(repository); err != nil {

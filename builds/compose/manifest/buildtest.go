@@ -2,17 +2,14 @@ package manifest
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -61,58 +58,34 @@ type Expectation struct {
 // Tests reads the tests of a file; other documents are passed over. A file without any is an
 // error.
 func Tests(file string, data []byte, group string) ([]Test, error) {
-	docs, err := split(file, data)
-	if err != nil {
-		return nil, err
-	}
-	var out []Test
-	var problems []error
-	for _, d := range docs {
-		if d.kind.Kind != TestKind {
-			continue
-		}
-		test, err := readTest(d, group)
-		out, problems = append(out, test), append(problems, err)
-	}
-	if len(out) == 0 {
-		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+TestKind,
-			"use a file with kind: "+TestKind)
-	}
-	return out, findings.Join(problems...)
+	return each(file, data, TestKind, func(d document) (Test, error) { return readTest(d, group) })
 }
 
 func readTest(d document, group string) (t Test, err error) {
-	bad := func(field, message, hint string) (Test, error) {
-		return t, d.at(field).Fault(api.ReasonInvalidBuild, message, hint)
-	}
 	if d.kind.APIVersion != keys.V1alpha1 {
-		return bad("apiVersion", fmt.Sprintf("is %q", d.kind.APIVersion), "use "+keys.V1alpha1)
+		return t, d.bad("apiVersion", "use "+keys.V1alpha1, "is %q", d.kind.APIVersion)
 	}
-	if err := d.doubled(); err != nil {
+	if err := d.unmarshal(&t, "see `armature build test --help`"); err != nil {
 		return t, err
-	}
-	if err := yaml.UnmarshalStrict(d.text, &t); err != nil {
-		return bad("", strings.ReplaceAll(err.Error(), "\n", " "),
-			"see `armature build test --help`")
 	}
 	t.Place = d.at("")
 	spec := &t.Spec
 	switch {
 	case t.Name == "":
-		return bad("metadata.name", "is missing", "name the test")
+		return t, d.bad("metadata.name", "name the test", "is missing")
 	case (spec.Step == "") == (spec.Build == nil):
-		return bad("spec", "needs either step or build", "set one of the two")
+		return t, d.bad("spec", "set one of the two", "needs either step or build")
 	case spec.Build != nil && spec.Parameters != nil:
-		return bad("spec.parameters", "is of a step", "set spec.build.pipeline.parameters")
+		return t, d.bad("spec.parameters", "set spec.build.pipeline.parameters", "is of a step")
 	case !slices.Contains([]string{"", "Succeeded", "Failed"}, spec.Expect.Result):
-		return bad("spec.expect.result", fmt.Sprintf("is %q", spec.Expect.Result),
-			"use Succeeded or Failed")
+		return t, d.bad("spec.expect.result", "use Succeeded or Failed", "is %q",
+			spec.Expect.Result)
 	}
 	spec.Expect.Result = cmp.Or(spec.Expect.Result, "Succeeded")
 	for _, folder := range append(slices.Collect(maps.Values(spec.Secrets)), spec.Source) {
 		if filepath.IsAbs(folder) {
-			return bad("spec", fmt.Sprintf("the folder %q is absolute", folder),
-				"name it relative to the file")
+			return t, d.bad("spec", "name it relative to the file", "the folder %q is absolute",
+				folder)
 		}
 	}
 	of := spec.Build

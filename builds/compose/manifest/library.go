@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -46,6 +46,9 @@ func (l *Library) AddDir(folder fs.FS, name string) error {
 }
 
 func (l *Library) add(folder fs.FS, root, prefix string) error {
+	if l.ConfigMaps == nil {
+		l.ConfigMaps = map[string]recipe.ConfigMap{}
+	}
 	added := map[string]finding.Place{}
 	var problems []error
 	err := fs.WalkDir(folder, root, func(file string, entry fs.DirEntry, err error) error {
@@ -73,14 +76,9 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 			if d.kind.Kind != "ConfigMap" || d.kind.APIVersion != "v1" {
 				continue
 			}
-			if err := d.doubled(); err != nil {
-				problems = append(problems, err)
-				continue
-			}
 			var cm corev1.ConfigMap
-			if err := yaml.UnmarshalStrict(d.text, &cm); err != nil {
-				problems = append(problems, d.at("").Fault(api.ReasonInvalidTemplate,
-					strings.ReplaceAll(err.Error(), "\n", " "), "fix the ConfigMap"))
+			if err := d.unmarshal(&cm, "fix the ConfigMap"); err != nil {
+				problems = append(problems, err)
 				continue
 			}
 			if before, twice := added[cm.Name]; twice {
@@ -91,9 +89,6 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 				continue
 			}
 			added[cm.Name] = d.at("")
-			if l.ConfigMaps == nil {
-				l.ConfigMaps = map[string]recipe.ConfigMap{}
-			}
 			l.ConfigMaps[cm.Name] = recipe.ConfigMap{Namespace: cm.Namespace, Name: cm.Name,
 				File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
 		}
@@ -107,14 +102,8 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 
 // Names of the ConfigMaps whose names begin with prefix, sorted.
 func (l *Library) Names(prefix string) []string {
-	var out []string
-	for name := range l.ConfigMaps {
-		if strings.HasPrefix(name, prefix) {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.ConfigMaps)),
+		func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
 // find a ConfigMap for a build, as the controller does: one of the namespace that
@@ -132,10 +121,11 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	name := recipe.TemplateName(build.Spec.Mode)
 	cm, ok := l.find(build.AgentBuild, name)
 	if !ok {
+		modes := strings.Join(l.Names(recipe.TemplatePrefix), ", ")
 		return nil, build.doc.at("spec.mode").Fault(api.ReasonTemplateNotFound,
 			fmt.Sprintf("template ConfigMap %q does not exist", name),
-			"use one of "+strings.Join(l.modes(), ", ")+", or add it with --templates"+
-				recipe.ShareHint(build.AgentBuild))
+			"use one of "+strings.ReplaceAll(modes, recipe.TemplatePrefix, "")+
+				", or add it with --templates"+recipe.ShareHint(build.AgentBuild))
 	}
 	template, err := recipe.ReadTemplate(cm)
 	if template == nil {
@@ -169,12 +159,4 @@ func (b Build) located(err error) error {
 		problems = append(problems, f)
 	}
 	return findings.Join(problems...)
-}
-
-func (l *Library) modes() []string {
-	var out []string
-	for _, name := range l.Names(recipe.TemplatePrefix) {
-		out = append(out, strings.TrimPrefix(name, recipe.TemplatePrefix))
-	}
-	return out
 }

@@ -5,6 +5,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
@@ -52,38 +54,52 @@ type document struct {
 // Builds reads the AgentBuilds of a file; other documents are passed over. A
 // file without any is an error.
 func Builds(file string, data []byte, group string) ([]Build, error) {
-	docs, err := split(file, data)
-	if err != nil {
-		return nil, err
-	}
 	schema, err := shippedSchema()
 	if err != nil {
 		return nil, err
 	}
-	var out []Build
-	var problems []error
-	for _, d := range docs {
-		if d.kind.Kind != api.Kind {
-			continue
-		}
-		if d.kind.APIVersion != api.GroupVersion(group).String() {
-			problems = append(problems, d.at("").At("apiVersion").Fault(api.ReasonInvalidBuild,
-				fmt.Sprintf("is %q", d.kind.APIVersion),
-				"use "+api.GroupVersion(group).String()+", or name the group with --api-group"))
-			continue
+	return each(file, data, api.Kind, func(d document) (Build, error) {
+		if want := api.GroupVersion(group).String(); d.kind.APIVersion != want {
+			return Build{}, d.bad("apiVersion", "use "+want+", or name the group with --api-group",
+				"is %q", d.kind.APIVersion)
 		}
 		build, err := schema.read(d)
-		if err != nil {
-			problems = append(problems, err)
+		return Build{AgentBuild: build, Place: d.at(""), doc: d}, err
+	})
+}
+
+// each reads the objects of a kind.
+func each[T any](file string, data []byte, kind string,
+	read func(document) (T, error)) (out []T, err error) {
+	docs, err := split(file, data)
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, d := range docs {
+		if d.kind.Kind != kind {
 			continue
 		}
-		out = append(out, Build{AgentBuild: build, Place: d.at(""), doc: d})
+		one, err := read(d)
+		problems = append(problems, err)
+		if err == nil {
+			out = append(out, one)
+		}
 	}
-	if len(out) == 0 && len(problems) == 0 {
-		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no AgentBuild",
-			"use a file with kind: AgentBuild")
+	if len(problems) == 0 {
+		return nil, finding.Place{File: file}.Fault(api.ReasonInvalidBuild, "holds no "+kind,
+			"use a file with kind: "+kind)
 	}
 	return out, findings.Join(problems...)
+}
+
+// bad is a problem of a field.
+func (d document) bad(path, hint, format string, args ...any) error {
+	reason := api.ReasonInvalidBuild
+	if d.kind.Kind == "ConfigMap" {
+		reason = api.ReasonInvalidTemplate
+	}
+	return d.at(path).Fault(reason, fmt.Sprintf(format, args...), hint)
 }
 
 func (d document) at(fieldPath string) finding.Place {
@@ -124,7 +140,8 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 // of their own. What is behind text that is not YAML is not read.
 func split(file string, data []byte) (out []document, err error) {
 	bad := func(line int, message, hint string) ([]document, error) {
-		return out, finding.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message, hint)
+		return out, finding.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message,
+			hint)
 	}
 	if len(data) > maxFile {
 		return bad(0, fmt.Sprintf("has %d MiB, which is too large for a manifest", len(data)>>20),
@@ -135,18 +152,13 @@ func split(file string, data []byte) (out []document, err error) {
 		if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
 			return out, nil
 		} else if err != nil {
-			line, message := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-			if m := yamlLine().FindStringSubmatch(message); m != nil {
-				line, _ = strconv.Atoi(m[1])
-				message = strings.TrimPrefix(message, m[0])
-			}
-			return bad(line, "cannot be read: "+message,
-				"fix the YAML; tabs and unclosed quotes are common causes")
+			line, message := recipe.YAMLProblem(err)
+			return bad(max(line, 1), message, recipe.YAMLHint)
 		}
 		objects := root.Content
-		if items, _ := step(objects[0],
-			"items"); strings.HasSuffix(textOf(objects[0], "kind"), "List") && items != nil &&
-			items.Kind == yamlv3.SequenceNode {
+		if items, _ := step(objects[0], "items"); items != nil &&
+			items.Kind == yamlv3.SequenceNode &&
+			strings.HasSuffix(textOf(objects[0], "kind"), "List") {
 			objects = items.Content
 		}
 		for _, object := range objects {
@@ -156,9 +168,8 @@ func split(file string, data []byte) (out []document, err error) {
 			if object.Kind != yamlv3.MappingNode {
 				return bad(object.Line, "is not an object", "begin it with apiVersion: and kind:")
 			}
-			d := document{file: file,
-				kind: metav1.TypeMeta{APIVersion: textOf(object, "apiVersion"),
-					Kind: textOf(object, "kind")}, root: object}
+			d := document{file: file, root: object, kind: metav1.TypeMeta{
+				APIVersion: textOf(object, "apiVersion"), Kind: textOf(object, "kind")}}
 			if d.text, err = yamlv3.Marshal(object); err != nil {
 				return bad(object.Line, "cannot be read: "+err.Error(), "fix the YAML")
 			}
@@ -175,96 +186,79 @@ func textOf(object *yamlv3.Node, field string) string {
 	return ""
 }
 
-var yamlLine = text.Pattern(`^line (\d+): `)
+// unmarshal decodes a document, strictly.
+func (d document) unmarshal(into any, hint string) error {
+	if line, key := krm.DuplicateKey(d.root); key != "" {
+		twice := d
+		twice.root = &yamlv3.Node{Line: line}
+		return twice.bad("", "keep one of the two", "key %q occurs twice", key)
+	}
+	if err := yaml.UnmarshalStrict(d.text, into); err != nil {
+		return d.bad("", hint, "%s", strings.ReplaceAll(
+			strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "\n", " "))
+	}
+	return nil
+}
 
 // read decodes one AgentBuild with defaults, or returns all errors.
 func (s *schema) read(d document) (*api.AgentBuild, error) {
-	var problems []error
-	bad := func(path, message, hint string) {
-		problems = append(problems, d.at(path).Fault(api.ReasonInvalidBuild, message, hint))
-	}
-	if err := d.doubled(); err != nil {
+	object := map[string]any{}
+	if err := d.unmarshal(&object, "fix the YAML"); err != nil {
 		return nil, err
 	}
-	object := map[string]any{}
-	if err := yaml.UnmarshalStrict(d.text, &object); err != nil {
-		bad("",
-			strings.ReplaceAll(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "),
-				"\n", " "), "fix the YAML")
-		return nil, findings.Join(problems...)
+	problems := d.metadata(object)
+	for _, unknown := range pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural,
+		true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		problems = append(problems, d.bad(unknown, text.UnknownField(api.AgentBuild{}, unknown,
+			"correct the spelling or remove it"), "is not a known field"))
 	}
-	problems = append(problems, d.metadata(object)...)
-	pruned := pruning.PruneWithOptions(runtime.DeepCopyJSON(object), s.Structural, true,
-		structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
-	for _, unknown := range pruned {
-		bad(unknown, "is not a known field",
-			text.UnknownField(api.AgentBuild{}, unknown, "correct the spelling or remove it"))
-	}
-	for _, f := range s.judge(object) {
-		bad(f.path, f.message, f.hint)
-	}
+	problems = append(problems, s.judge(d, object)...)
 	if len(problems) > 0 {
 		return nil, findings.Join(problems...)
 	}
 	build := &api.AgentBuild{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, build); err != nil {
-		bad("", err.Error(), "use the types in docs/builds.md")
-		return nil, findings.Join(problems...)
+		return nil, d.bad("", "use the types in docs/builds.md", "%v", err)
 	}
-	return build, findings.Join(problems...)
+	return build, nil
 }
 
 // metadata that an API server would refuse, or drop without a word.
-func (d document) metadata(object map[string]any) []error {
-	var out []error
-	bad := func(path, message, hint string) {
-		out = append(out, d.at(path).Fault(api.ReasonInvalidBuild, message, hint))
+func (d document) metadata(object map[string]any) (out []error) {
+	bad := func(path, hint, format string, args ...any) {
+		out = append(out, d.bad(path, hint, format, args...))
 	}
 	data, err := json.Marshal(object["metadata"])
 	if err != nil {
-		bad("metadata", err.Error(), "fix the metadata")
+		bad("metadata", "fix the metadata", "%v", err)
 		return out
 	}
 	var meta metav1.ObjectMeta
 	unknown, err := kjson.UnmarshalStrict(data, &meta)
 	if err != nil {
-		bad("metadata", strings.TrimPrefix(err.Error(), "json: "),
-			"use the types of the Kubernetes API")
+		bad("metadata", "use the types of the Kubernetes API", "%s",
+			strings.TrimPrefix(err.Error(), "json: "))
 		return out
 	}
 	for _, u := range unknown {
 		if at, ok := u.(interface{ FieldPath() string }); ok {
-			bad("metadata."+at.FieldPath(), "is not a known field",
-				text.UnknownField(meta, at.FieldPath(), "correct the spelling or remove it"))
+			bad("metadata."+at.FieldPath(), text.UnknownField(meta, at.FieldPath(),
+				"correct the spelling or remove it"), "is not a known field")
 		}
 	}
 	switch {
 	case meta.Name == "" && meta.GenerateName != "":
-		bad("metadata.generateName",
-			"generates a new name each time, so the build could not be found again", "use name")
+		bad("metadata.generateName", "use name",
+			"generates a new name each time, so the build could not be found again")
 	case meta.Name == "":
-		bad("metadata.name", "is missing", "name the build")
+		bad("metadata.name", "name the build", "is missing")
 	}
-	if meta.Name == "" {
-		meta.Name = "x"
-	}
-	if meta.Namespace == "" {
-		meta.Namespace = "x" // the command's or the context's
-	}
+	meta.Name = cmp.Or(meta.Name, "x")
+	meta.Namespace = cmp.Or(meta.Namespace, "x") // the command's or the context's
 	for _, e := range apivalidation.ValidateObjectMeta(&meta, true,
 		apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) {
-		bad(e.Field, fmt.Sprintf("%q: %s", fmt.Sprint(e.BadValue), e.Detail),
-			"correct it: the API server would refuse it")
+		bad(e.Field, "correct it: the API server would refuse it", "%q: %s", fmt.Sprint(e.BadValue),
+			e.Detail)
 	}
 	return out
-}
-
-// doubled is the first key that occurs twice in one mapping.
-func (d document) doubled() error {
-	line, key := krm.DuplicateKey(d.root)
-	if key == "" {
-		return nil
-	}
-	return finding.Place{File: d.file, Line: line}.Fault(api.ReasonInvalidBuild,
-		fmt.Sprintf("key %q occurs twice", key), "keep one of the two")
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -26,9 +27,6 @@ type schema struct {
 	validator validation.SchemaValidator
 	rules     *cel.Validator
 }
-
-// fault is what is wrong with the value of one field.
-type fault struct{ path, message, hint string }
 
 // shippedSchema is compiled once: compiling the CEL rules takes longer than all
 // else that reading a build does.
@@ -61,7 +59,7 @@ func loadSchema() (*schema, error) {
 }
 
 // judge sets the defaults of an object and returns what an API server would refuse.
-func (s *schema) judge(object map[string]any) []fault {
+func (s *schema) judge(d document, object map[string]any) (out []error) {
 	defaulting.Default(object, s.Structural)
 	found := validation.ValidateCustomResource(nil, object, s.validator)
 	mistyped := false // so that rules cannot judge what holds the field
@@ -70,48 +68,46 @@ func (s *schema) judge(object map[string]any) []fault {
 	}
 	rules, _ := s.rules.Validate(context.Background(), nil, s.Structural, object, nil,
 		celconfig.RuntimeCELCostBudget)
-	var out []fault
 	for _, e := range append(found, rules...) {
-		if f, ok := faultOf(e, mistyped); ok {
-			out = append(out, f)
+		if message, hint := reworded(e, mistyped); message != "" {
+			out = append(out, d.bad(e.Field, hint, "%s", message))
 		}
 	}
 	return out
 }
 
-// faultOf rewords an error of the API server's library. It drops errors that only follow
-// from a value of the wrong type, and those without a field.
-func faultOf(e *field.Error, mistyped bool) (fault, bool) {
+// reworded is an error of the API server's library in our words. It is empty for errors that only
+// follow from a value of the wrong type, and for those without a field.
+func reworded(e *field.Error, mistyped bool) (message, hint string) {
 	if e.Field == "" || e.Field == "<nil>" {
-		return fault{}, false // neither of two types fits; another error names the field
+		return "", "" // neither of two types fits; another error names the field
 	}
-	f := fault{e.Field, strings.TrimPrefix(e.Detail, e.Field+" in body "),
-		"see docs/builds.md for the field"}
-	if before, rule, unjudged := strings.Cut(f.message, " evaluating rule: "); unjudged {
+	message = cmp.Or(strings.TrimPrefix(e.Detail, e.Field+" in body "), "is not valid")
+	hint = "see docs/builds.md for the field"
+	if before, rule, unjudged := strings.Cut(message, " evaluating rule: "); unjudged {
 		if strings.HasPrefix(before, "invalid data") && mistyped {
-			return fault{}, false
+			return "", ""
 		}
-		f.message = rule // such as a text that is not a duration
+		message = rule // such as a text that is not a duration
 	}
 	switch e.Type {
 	case field.ErrorTypeRequired:
-		f.message, f.hint = "is missing", "add the field"
+		message, hint = "is missing", "add the field"
 	case field.ErrorTypeNotSupported:
-		f.message, f.hint = fmt.Sprintf("is %v, which is not supported", e.BadValue), e.Detail
+		message, hint = fmt.Sprintf("is %v, which is not supported", e.BadValue), e.Detail
 	}
-	m := wrongType().FindStringSubmatch(f.message)
+	m := wrongType().FindStringSubmatch(message)
 	if m == nil {
-		return f, true
+		return message, hint
 	}
-	f.message, f.hint = fmt.Sprintf("is %s; want %s", article(m[2]), article(m[1])),
-		"give the field that type"
+	hint = "give the field that type"
 	switch {
 	case m[2] == "null":
-		f.hint = "give it a value, or remove it"
+		hint = "give it a value, or remove it"
 	case m[1] == "string":
-		f.hint = "put the value in quotes"
+		hint = "put the value in quotes"
 	}
-	return f, true
+	return fmt.Sprintf("is %s; want %s", article(m[2]), article(m[1])), hint
 }
 
 // wrongType matches what the API server reports about a value of the wrong type.

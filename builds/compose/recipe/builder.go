@@ -127,51 +127,38 @@ func (t *Template) ForBuild(build *api.AgentBuild, steps map[string]*Step) *Temp
 		}
 		chosen.Steps = append(chosen.Steps, row)
 	}
-	if last == "" {
-		return &chosen
-	}
+	named := strings.NewReplacer("$(builder)", last, "$(builder.", "$(tasks."+last+".").Replace
 	for i, row := range chosen.Steps {
-		chosen.Steps[i] = referring(row, last)
+		if last != "" && row.refers {
+			chosen.Steps[i] = tekton.Edit(row, named)
+		}
 	}
 	return &chosen
 }
 
-// referring is the row with a task's name for $(builder).
-func referring(row Row, task string) Row {
-	if !row.refers {
-		return row
-	}
-	return tekton.Edit(row,
-		strings.NewReplacer("$(builder)", task, "$(builder.", "$(tasks."+task+".").Replace)
-}
-
 // checkBuilders of a template: the default is offered, and a builder has one
 // step of a name.
-func (t *Template) checkBuilders(bad func(field, message, hint string)) {
+func (r *reader) checkBuilders(t *Template) {
 	offered := t.Builders()
 	switch {
 	case t.usual() == "" && len(offered) > 0:
-		bad("steps", "has steps with builders, and no builder",
-			"name the builder of builds that choose none under builder:")
+		r.bad("steps", "name the builder of builds that choose none under builder:",
+			"has steps with builders, and no builder")
 	case t.Builder != "" && !slices.Contains(offered, t.Builder):
-		bad("builder", fmt.Sprintf("is %q, which no step has in its builders", t.Builder),
-			"use one of "+strings.Join(offered, ", "))
+		r.bad("builder", "use one of "+strings.Join(offered, ", "),
+			"is %q, which no step has in its builders", t.Builder)
 	}
 	for i, row := range t.Steps {
+		at := fmt.Sprintf("steps[%d]", i)
 		if row.refers && t.usual() == "" {
-			bad(fmt.Sprintf("steps[%d]", i),
-				"refers to $(builder), and the template has no builder",
-				"name one under builder:, and give its steps builders")
+			r.bad(at, "name one under builder:, and give its steps builders",
+				"refers to $(builder), and the template has no builder")
 		}
 		for _, before := range t.Steps[:i] {
-			if row.Name == "" || row.Name != before.Name {
-				continue
-			}
 			share := func(b string) bool { return slices.Contains(before.Builders, b) }
-			if len(row.Builders) == 0 || len(before.Builders) == 0 ||
-				slices.ContainsFunc(row.Builders, share) {
-				bad(fmt.Sprintf("steps[%d]", i), fmt.Sprintf("name %q occurs twice", row.Name),
-					"give each step a unique name")
+			if row.Name != "" && row.Name == before.Name && (len(row.Builders) == 0 ||
+				len(before.Builders) == 0 || slices.ContainsFunc(row.Builders, share)) {
+				r.bad(at, "give each step a unique name", "name %q occurs twice", row.Name)
 				break
 			}
 		}

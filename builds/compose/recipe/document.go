@@ -10,6 +10,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -126,45 +127,56 @@ func (o *outline) of(n *yamlv3.Node) (out []field) {
 	return out
 }
 
-// decode reads doc into a value and reports unknown fields, doubled keys and
+// reader reads the text of one key, and collects what is wrong with it.
+type reader struct {
+	*Document
+	reason string
+	found  []*finding.Finding
+}
+
+// bad notes what is wrong with a field.
+func (r *reader) bad(field, hint, format string, args ...any) {
+	r.found = append(r.found, r.At(field).Fault(r.reason, fmt.Sprintf(format, args...), hint))
+}
+
+func (r *reader) err() error { return findings.Error(r.found) }
+
+// decode reads the text into a value and notes unknown fields, doubled keys and
 // wrong types with their lines. It is false when nothing can be read.
-func decode(doc *Document, into any, reason string) (found []*finding.Finding, ok bool) {
-	refused := func(place finding.Place, message, hint string) ([]*finding.Finding, bool) {
-		return []*finding.Finding{place.Fault(reason, message, hint)}, false
+func (r *reader) decode(into any) bool {
+	atLine := func(line int, message, hint string) bool {
+		where := r.At("")
+		where.KeyLine = line
+		r.found = append(r.found, where.Fault(r.reason, message, hint))
+		return false
 	}
-	if problem := tooLarge(doc.Body); problem != "" {
-		return refused(doc.At(""), problem,
-			"divide the step, or move scripts to the repository or the image")
+	if problem := tooLarge(r.Body); problem != "" {
+		return atLine(0, problem, "divide the step, or move scripts to the repository or the image")
 	}
 	var root yamlv3.Node
-	if err := yamlv3.Unmarshal([]byte(doc.Body), &root); err != nil {
-		where, message := doc.At(""), strings.TrimPrefix(err.Error(), "yaml: ")
-		if m := yamlLine().FindStringSubmatch(message); m != nil {
-			where.KeyLine, _ = strconv.Atoi(m[1])
-			message = strings.TrimPrefix(message, m[0])
-		}
-		return refused(where, "cannot be read: "+message,
-			"fix the YAML; tabs and unclosed quotes are common causes")
+	if err := yamlv3.Unmarshal([]byte(r.Body), &root); err != nil {
+		line, message := YAMLProblem(err)
+		return atLine(line, message, YAMLHint)
 	}
 	if len(root.Content) == 0 || root.Content[0].Kind != yamlv3.MappingNode {
-		return refused(doc.At(""), "is not a mapping of fields",
+		return atLine(0, "is not a mapping of fields",
 			"see docs/builds-templates.md for the format")
 	}
 	all := outline{}
-	if doc.fields = all.of(root.Content[0]); all.over() {
-		doc.fields = nil
-		return refused(doc.At(""),
-			fmt.Sprintf("has more than %d values, or %d KiB, with its aliases written out",
-				maxNodes, maxText>>10), "divide the step, or use fewer aliases")
+	if r.fields = all.of(root.Content[0]); all.over() {
+		r.fields = nil
+		r.bad("", "divide the step, or use fewer aliases",
+			"has more than %d values, or %d KiB, with its aliases written out", maxNodes, maxText>>10)
+		return false
 	}
-	doc.Values = all.nodes
-	data, err := yaml.YAMLToJSONStrict([]byte(doc.Body))
+	r.Values = all.nodes
+	data, err := yaml.YAMLToJSONStrict([]byte(r.Body))
 	if err != nil {
-		where, message := doc.At(""), strings.ReplaceAll(err.Error(), "\n", " ")
+		line, message := 0, strings.ReplaceAll(err.Error(), "\n", " ")
 		if m := anyLine().FindStringSubmatch(message); m != nil {
-			where.KeyLine, _ = strconv.Atoi(m[1])
+			line, _ = strconv.Atoi(m[1])
 		}
-		return refused(where, message, "fix the YAML: each key occurs once, and anchors are few")
+		return atLine(line, message, "fix the YAML: each key occurs once, and anchors are few")
 	}
 	unknown, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
@@ -180,17 +192,32 @@ func decode(doc *Document, into any, reason string) (found []*finding.Finding, o
 			}
 			field, message = m[2], fmt.Sprintf("is %s%s; want %s", a, m[1], want)
 		}
-		return refused(doc.At(field), message, "use the type in docs/builds-templates.md")
+		r.bad(field, "use the type in docs/builds-templates.md", "%s", message)
+		return false
 	}
 	for _, u := range unknown {
 		field := ""
 		if at, ok := u.(interface{ FieldPath() string }); ok {
 			field = at.FieldPath()
 		}
-		found = append(found, doc.At(field).Fault(reason, "is not a known field",
-			text.UnknownField(into, field, "correct the spelling or remove it")))
+		r.bad(field, text.UnknownField(into, field, "correct the spelling or remove it"),
+			"is not a known field")
 	}
-	return found, true
+	return true
+}
+
+// YAMLHint is the hint for a text that is not YAML.
+const YAMLHint = "fix the YAML; tabs and unclosed quotes are common causes"
+
+// YAMLProblem returns the message of a text that is not YAML, and its line; 0 where that is not
+// known.
+func YAMLProblem(err error) (line int, message string) {
+	message = strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := yamlLine().FindStringSubmatch(message); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		message = strings.TrimPrefix(message, m[0])
+	}
+	return line, "cannot be read: " + message
 }
 
 var (

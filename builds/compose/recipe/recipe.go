@@ -224,60 +224,60 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 			"has neither the key template.yaml nor template.json",
 			"put the template under template.yaml"))
 	}
-	template := &Template{Doc: doc}
-	found, ok := decode(doc, template, api.ReasonInvalidTemplate)
-	if !ok {
-		return nil, findings.Error(found)
+	t, r := &Template{Doc: doc}, &reader{Document: doc, reason: api.ReasonInvalidTemplate}
+	if !r.decode(t) {
+		return nil, r.err()
 	}
-	bad := func(field, message, hint string) {
-		found = append(found, doc.At(field).Fault(api.ReasonInvalidTemplate, message, hint))
+	for i := range t.Steps {
+		t.Steps[i].Index, t.Steps[i].refers = i, tekton.Contains(t.Steps[i], "$(builder")
+		r.checkRow(fmt.Sprintf("steps[%d]", i), t.Steps[i])
 	}
-	for i, s := range template.Steps {
-		template.Steps[i].Index, template.Steps[i].refers = i, tekton.Contains(s, "$(builder")
-		at := fmt.Sprintf("steps[%d]", i)
-		switch {
-		case s.Name == "":
-			bad(at, "has no name", "give each step a name, such as unit-tests")
-		case !dnsLabel().MatchString(s.Name) || len(s.Name) > 63:
-			bad(at, fmt.Sprintf("name %q is not a DNS label", s.Name),
-				"use at most 63 lower-case letters, digits and '-'")
-		}
-		if s.ConfigMap == "" {
-			bad(at, "has no configMap", "name the ConfigMap that holds the step's task-spec.yaml")
-		}
-		if s.Retries < 0 {
-			bad(at, fmt.Sprintf("retries %d is negative", s.Retries),
-				"leave it out, or write how often the step is tried again")
-		}
-		for j, w := range s.WhenExpressions {
-			at := fmt.Sprintf("%s.whenExpressions[%d]", at, j)
-			if w.Operator != "in" && w.Operator != "notin" {
-				bad(at, fmt.Sprintf("operator %q is unknown", w.Operator), "use in or notin")
-			}
-			if len(w.Values) == 0 {
-				bad(at, "has no values", "list at least one value to compare with")
-			}
-		}
-		checkDoubles(s.DefaultParameters, at+".defaultParameters", bad)
-	}
-	template.checkBuilders(bad)
-	template.checkPods(bad)
-	template.checkSources(bad)
-	checkDoubles(template.GlobalParameters, "globalParameters", bad)
-	template.checkOpen(bad)
-	template.Broken = len(found) > 0
-	return template, findings.Error(found)
+	r.checkBuilders(t)
+	r.checkPods(t)
+	r.checkSources(t)
+	r.checkDoubles("globalParameters", t.GlobalParameters)
+	r.checkOpen(t)
+	t.Broken = len(r.found) > 0
+	return t, r.err()
 }
 
-func checkDoubles(params []Parameter, at string, bad func(field, message, hint string)) {
+// checkRow judges a row of a template by itself.
+func (r *reader) checkRow(at string, s Row) {
+	switch {
+	case s.Name == "":
+		r.bad(at, "give each step a name, such as unit-tests", "has no name")
+	case !dnsLabel().MatchString(s.Name) || len(s.Name) > 63:
+		r.bad(at, "use at most 63 lower-case letters, digits and '-'",
+			"name %q is not a DNS label", s.Name)
+	}
+	if s.ConfigMap == "" {
+		r.bad(at, "name the ConfigMap that holds the step's task-spec.yaml", "has no configMap")
+	}
+	if s.Retries < 0 {
+		r.bad(at, "leave it out, or write how often the step is tried again",
+			"retries %d is negative", s.Retries)
+	}
+	for j, w := range s.WhenExpressions {
+		at := fmt.Sprintf("%s.whenExpressions[%d]", at, j)
+		if w.Operator != "in" && w.Operator != "notin" {
+			r.bad(at, "use in or notin", "operator %q is unknown", w.Operator)
+		}
+		if len(w.Values) == 0 {
+			r.bad(at, "list at least one value to compare with", "has no values")
+		}
+	}
+	r.checkDoubles(at+".defaultParameters", s.DefaultParameters)
+}
+
+func (r *reader) checkDoubles(at string, params []Parameter) {
 	seen := map[string]bool{}
 	for i, p := range params {
 		field := fmt.Sprintf("%s[%d]", at, i)
 		if p.Name == "" {
-			bad(field, "has no name", "name the parameter")
+			r.bad(field, "name the parameter", "has no name")
 		}
 		if seen[p.Name] {
-			bad(field, fmt.Sprintf("parameter %q occurs twice", p.Name), "keep one of them")
+			r.bad(field, "keep one of them", "parameter %q occurs twice", p.Name)
 		}
 		seen[p.Name] = true
 	}
@@ -285,7 +285,7 @@ func checkDoubles(params []Parameter, at string, bad func(field, message, hint s
 
 // checkPods of a template: podOf names an earlier step that has a pod, and the step
 // has nothing that only a whole task can have.
-func (t *Template) checkPods(bad func(field, message, hint string)) {
+func (r *reader) checkPods(t *Template) {
 	for i, row := range t.Steps {
 		if row.PodOf == "" {
 			continue
@@ -295,60 +295,57 @@ func (t *Template) checkPods(bad func(field, message, hint string)) {
 			func(before Row) bool { return before.Name == row.PodOf })
 		switch {
 		case at < 0:
-			bad(field, fmt.Sprintf("is %q, and no step before this one has that name", row.PodOf),
-				"name an earlier step")
+			r.bad(field, "name an earlier step", "is %q, and no step before this one has that name",
+				row.PodOf)
 		case t.Steps[at].PodOf != "":
-			bad(field, fmt.Sprintf("is %q, which runs in the pod of %q", row.PodOf,
-				t.Steps[at].PodOf), fmt.Sprintf("use %q", t.Steps[at].PodOf))
+			r.bad(field, fmt.Sprintf("use %q", t.Steps[at].PodOf),
+				"is %q, which runs in the pod of %q", row.PodOf, t.Steps[at].PodOf)
 		case t.Steps[at].Finally || row.Finally || row.RunAfter != nil || row.Timeout != nil ||
 			row.Retries > 0 || row.OnError != "" || len(row.WhenExpressions) > 0:
-			bad(field,
-				"cannot be combined with whenExpressions, runAfter, timeout, retries, "+
-					"onError or finally", "remove those, or podOf")
+			r.bad(field, "remove those, or podOf", "cannot be combined with whenExpressions, "+
+				"runAfter, timeout, retries, onError or finally")
 		}
 	}
 }
 
 // checkSources of a template: sourceFrom names an earlier step.
-func (t *Template) checkSources(bad func(field, message, hint string)) {
+func (r *reader) checkSources(t *Template) {
 	for i, row := range t.Steps {
 		before := func(s Row) bool {
 			return s.Name == row.SourceFrom && !s.Finally && s.SourceFrom == ""
 		}
 		if row.SourceFrom != "" && !slices.ContainsFunc(t.Steps[:i], before) {
-			bad(fmt.Sprintf("steps[%d].sourceFrom", i),
-				fmt.Sprintf("is %q, and no step before this one has that name and works on the "+
-					"shared source", row.SourceFrom),
-				"name an earlier step that packs the source, such as one of pack-source-step")
+			r.bad(fmt.Sprintf("steps[%d].sourceFrom", i),
+				"name an earlier step that packs the source, such as one of pack-source-step",
+				"is %q, and no step before this one has that name and works on the shared source",
+				row.SourceFrom)
 		}
 	}
 }
 
 // checkOpen judges what a template says of attest, isolate, open, verifySource and cache.
-func (t *Template) checkOpen(bad func(field, message, hint string)) {
+func (r *reader) checkOpen(t *Template) {
+	const useless = "has no effect without attest: true or isolate: true"
 	if !t.Isolates() {
 		if len(t.Open.Parameters)+len(t.Open.Steps)+len(t.Open.Labels)+len(t.Open.Annotations) > 0 {
-			bad("open", "has no effect without attest: true or isolate: true",
-				"add one of them, or remove open")
+			r.bad("open", "add one of them, or remove open", useless)
 		}
 		if t.VerifySource != "" {
-			bad("verifySource", "has no effect without attest: true or isolate: true",
-				"add one of them, or let builds set spec.source.verify")
+			r.bad("verifySource", "add one of them, or let builds set spec.source.verify", useless)
 		}
 		return
 	}
 	if t.Cache != nil && *t.Cache {
-		bad("cache",
-			"cannot be true with attest: true or isolate: true, because a writer of the cache "+
-				"decides what is built", "remove it")
+		r.bad("cache", "remove it", "cannot be true with attest: true or isolate: true, because a "+
+			"writer of the cache decides what is built")
 	}
 	for i, name := range t.Open.Parameters {
 		at := fmt.Sprintf("open.parameters[%d]", i)
 		switch {
 		case FromSpec(name) || name == "source-revision":
-			bad(at, fmt.Sprintf("parameter %q comes from the build's spec alone", name), "remove it")
+			r.bad(at, "remove it", "parameter %q comes from the build's spec alone", name)
 		case Handed(name):
-			bad(at, fmt.Sprintf("parameter %q is handed from step to step", name), "remove it")
+			r.bad(at, "remove it", "parameter %q is handed from step to step", name)
 		}
 	}
 	for field, keys := range map[string][]string{"labels": t.Open.Labels,
@@ -356,15 +353,14 @@ func (t *Template) checkOpen(bad func(field, message, hint string)) {
 		for i, key := range keys {
 			if domain, _, _ := strings.Cut(key, "/"); domain == "tekton.dev" ||
 				strings.HasSuffix(domain, ".tekton.dev") {
-				bad(fmt.Sprintf("open.%s[%d]", field, i), fmt.Sprintf("%s steers Tekton", key),
-					"remove it")
+				r.bad(fmt.Sprintf("open.%s[%d]", field, i), "remove it", "%s steers Tekton", key)
 			}
 		}
 	}
 	for i, name := range t.Open.Steps {
 		if !slices.Contains(t.StepNames(), name) {
-			bad(fmt.Sprintf("open.steps[%d]", i), fmt.Sprintf("no step is named %q", name),
-				"use one of "+strings.Join(t.StepNames(), ", "))
+			r.bad(fmt.Sprintf("open.steps[%d]", i), "use one of "+strings.Join(t.StepNames(), ", "),
+				"no step is named %q", name)
 		}
 	}
 }

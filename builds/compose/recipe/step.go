@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,28 +31,26 @@ func ReadStep(cm ConfigMap) (*Step, error) {
 		Kind              string `json:"kind,omitempty"`
 		tektonv1.TaskSpec `json:",inline"`
 	}
-	found, ok := decode(doc, &file, api.ReasonInvalidStep)
-	if !ok {
-		return broken, findings.Error(found)
+	r := &reader{Document: doc, reason: api.ReasonInvalidStep}
+	if !r.decode(&file) {
+		return broken, r.err()
 	}
 	if file.Kind != "" && file.Kind != "TaskSpec" {
-		found = append(found, doc.At("kind").Fault(api.ReasonInvalidStep,
-			fmt.Sprintf("is %q, not TaskSpec", file.Kind),
-			"store the content of spec: of the Task, with or without kind: TaskSpec"))
+		r.bad("kind", "store the content of spec: of the Task, with or without kind: TaskSpec",
+			"is %q, not TaskSpec", file.Kind)
 	}
 	if file.APIVersion != "" && !strings.HasPrefix(file.APIVersion, "tekton.dev/") {
-		found = append(found, doc.At("apiVersion").Fault(api.ReasonInvalidStep,
-			fmt.Sprintf("is %q", file.APIVersion),
-			"use tekton.dev/v1, or leave apiVersion and kind out"))
+		r.bad("apiVersion", "use tekton.dev/v1, or leave apiVersion and kind out", "is %q",
+			file.APIVersion)
 	}
-	step := &Step{Task: file.TaskSpec, Doc: doc, RefersToTasks: tekton.RefersToTasks(file.TaskSpec)}
-	if len(found) == 0 {
-		found = step.check()
+	if len(r.found) == 0 {
+		r.checkTask(file.TaskSpec.DeepCopy())
 	}
-	if len(found) > 0 {
-		return broken, findings.Error(found)
+	if len(r.found) > 0 {
+		return broken, r.err()
 	}
-	return step, nil
+	return &Step{Task: file.TaskSpec, Doc: doc,
+		RefersToTasks: tekton.Contains(file.TaskSpec, "$(tasks.")}, nil
 }
 
 // ControllerImage as the image of a step is the controller's own.
@@ -65,36 +62,27 @@ func (s *Step) OfController() bool {
 		func(step tektonv1.Step) bool { return step.Image != ControllerImage })
 }
 
-// check judges one step by itself: with Tekton's own rules, and for
-// variables in places where Tekton does not look.
-func (s *Step) check() (found []*finding.Finding) {
-	bad := func(path, message, hint string) {
-		found = append(found, s.Doc.At(path).Fault(api.ReasonInvalidStep, message, hint))
-	}
-	task := s.Task.DeepCopy()
+// checkTask judges one step by itself: with Tekton's own rules, and for
+// variables in places where Tekton does not look. It changes the task.
+func (r *reader) checkTask(task *tektonv1.TaskSpec) {
 	task.SetDefaults(context.Background())
 	for _, e := range task.Validate(context.Background()).WrappedErrors() {
-		first := ""
-		if len(e.Paths) > 0 {
-			first = e.Paths[0]
-		}
-		found = append(found,
-			s.Doc.At(first).At(strings.Join(e.Paths, ", ")).Fault(api.ReasonInvalidStep,
-				Sentence(e), "Tekton refuses this; change the step there"))
+		place := r.At(append(e.Paths, "")[0]).At(strings.Join(e.Paths, ", "))
+		r.found = append(r.found, place.Fault(r.reason, Sentence(e),
+			"Tekton refuses this; change the step there"))
 	}
-	parts := []struct {
-		path  string
-		value any
-	}{{"steps", task.Steps}, {"stepTemplate", task.StepTemplate}, {"sidecars", task.Sidecars},
-		{"volumes", task.Volumes}, {"workspaces", task.Workspaces}}
 	result := func(name string) bool {
 		// by Tekton
 		reported := func(f *finding.Finding) bool {
 			return strings.Contains(f.Message, "results."+name)
 		}
-		return slices.ContainsFunc(found, reported) || tekton.Reports(task, name)
+		return slices.ContainsFunc(r.found, reported) || tekton.Reports(task, name)
 	}
-	for _, part := range parts {
+	for _, part := range []struct {
+		path  string
+		value any
+	}{{"steps", task.Steps}, {"stepTemplate", task.StepTemplate}, {"sidecars", task.Sidecars},
+		{"volumes", task.Volumes}, {"workspaces", task.Workspaces}} {
 		text := tekton.JSON(part.value)
 		for _, reference := range []struct {
 			form          *regexp.Regexp
@@ -113,7 +101,7 @@ func (s *Step) check() (found []*finding.Finding) {
 			for _, m := range reference.form.FindAllStringSubmatch(text, -1) {
 				if name := strings.Join(m[1:], ""); !reported[name] && !reference.known(name) {
 					reported[name] = true
-					bad(part.path, fmt.Sprintf(reference.message, name), reference.hint)
+					r.bad(part.path, reference.hint, reference.message, name)
 				}
 			}
 		}
@@ -124,10 +112,9 @@ func (s *Step) check() (found []*finding.Finding) {
 		}
 	})
 	if tekton.Contains(task, ControllerImage) {
-		bad("steps", "refers to "+ControllerImage+" in a place that is not the image of a step",
-			"write it as the whole image, or name an image")
+		r.bad("steps", "write it as the whole image, or name an image",
+			"refers to "+ControllerImage+" in a place that is not the image of a step")
 	}
-	return found
 }
 
 // Sentence of what Tekton refuses.

@@ -66,9 +66,6 @@ func edited(v reflect.Value, edit func(string) string) reflect.Value {
 // Contains reports whether a text of v has a part.
 func Contains(v any, part string) bool { return strings.Contains(JSON(v), part) }
 
-// RefersToTasks reports whether a value has a variable of a task.
-func RefersToTasks(v any) bool { return Contains(v, "$(tasks.") }
-
 // JSON of a value of our own making, which always marshals.
 func JSON(v any) string {
 	data, err := json.Marshal(v)

@@ -40,7 +40,7 @@ func Join(head, next tektonv1.PipelineTask,
 			return bad("step %q has sidecars or a stepTemplate", t.Name)
 		}
 	}
-	if RefersToTasks(added.Params) {
+	if Contains(added.Params, "$(tasks.") {
 		return bad(TakesOtherResult)
 	}
 	for _, p := range b.Params {
