@@ -24,23 +24,19 @@ func background() context.Context { return context.Background() }
 
 // check looks for what Tekton's Validate misses, then lets Tekton judge. What
 // was judged before, by the pipeline and the shape of the run, is not again.
-func (c *composer) check(o made) {
+func (c *composer) check(o *Output) {
 	c.Verdicts.once(c.shape(o), func() bool {
-		c.checkSteps(o.run)
+		c.checkSteps(o.Run)
 		if len(c.steps) == 0 || c.broken || c.Template.Broken {
 			return false
 		}
 		c.validate(o)
 		return c.whole()
 	})
-	size := 0
-	for _, text := range o.texts {
-		size += len(text)
-	}
-	if size > maxRunBytes {
+	if c.size > maxRunBytes {
 		c.fault("", c.Place, api.ReasonPipelineTooLarge,
 			"move long scripts into the step's image or into a mounted ConfigMap",
-			"the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", size/1024,
+			"the composed PipelineRun has %d KiB, and Tekton handles at most %d KiB", c.size/1024,
 			maxRunBytes/1024)
 	}
 }
@@ -125,14 +121,14 @@ func (c *composer) checkResults(s step) {
 }
 
 // warnOfClaims that Tekton's default coscheduling refuses.
-func (c *composer) warnOfClaims(o made) {
+func (c *composer) warnOfClaims(o *Output) {
 	volumes := map[string]bool{}
-	for _, b := range o.run.Spec.Workspaces {
+	for _, b := range o.Run.Spec.Workspaces {
 		volumes[b.Name] = b.PersistentVolumeClaim != nil || b.VolumeClaimTemplate != nil
 	}
 	for _, s := range c.steps {
 		claims := map[string]bool{}
-		for task := range tekton.Tasks(&o.pipeline.Spec) {
+		for task := range tekton.Tasks(&o.Pipeline.Spec) {
 			for _, w := range task.Workspaces {
 				if task.Name == s.row.Name && volumes[w.Workspace] {
 					claims[w.Workspace] = true
@@ -149,12 +145,12 @@ func (c *composer) warnOfClaims(o made) {
 
 // shape is all that is judged once: the run, with the types of its parameters
 // but without their values.
-func (c *composer) shape(o made) string {
+func (c *composer) shape(o *Output) string {
 	var kinds []string
-	for _, param := range o.run.Spec.Params {
+	for _, param := range o.Run.Spec.Params {
 		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
 	}
-	bare := o.run.Spec
+	bare := o.Run.Spec
 	bare.Params, bare.PipelineSpec = nil, nil
 	parts := []string{c.text, tekton.JSON(bare), strings.Join(kinds, ",")}
 	if len(c.podOf) > 0 { // the text has other names in its references than are judged
@@ -168,20 +164,20 @@ func (c *composer) shape(o made) string {
 
 // validate lets Tekton judge the composed objects. What it says of a task that already has a
 // problem is left out, since it would say the same again.
-func (c *composer) validate(o made) {
+func (c *composer) validate(o *Output) {
 	faulty := map[string]bool{}
 	for _, one := range c.found {
 		if one.task != "" {
 			faulty[one.task] = true
 		}
 	}
-	pipeline := o.pipeline.DeepCopy()
+	pipeline := o.Pipeline.DeepCopy()
 	pipeline.SetDefaults(background())
 	c.translate(pipeline.Validate(background()), pipeline, faulty)
 	if len(c.found) > 0 {
 		return
 	}
-	run := o.run.DeepCopy()
+	run := o.Run.DeepCopy()
 	run.SetDefaults(background())
 	c.translate(run.Validate(background()), pipeline, faulty)
 }

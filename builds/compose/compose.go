@@ -178,6 +178,7 @@ type composer struct {
 	broken   bool
 	pipeline tektonv1.PipelineSpec
 	text     string // pipeline as JSON
+	size     int    // of what shapes the run: its spec, its pipeline, its annotations and labels
 	// podOf is the task that a step is a part of, if that is another one's.
 	podOf    map[string]string
 	found    []fault
@@ -277,19 +278,18 @@ func Pipeline(in Input) (*Output, error) {
 
 	// The run, and what has to exist before it.
 	c.text = tekton.JSON(c.pipeline) // which is most of a run, so it is made once
-	made := c.makeRun()
-	c.warnOfClaims(made)
-	c.checkFork(made)
-	c.checkIsolated(made)
-	c.check(made)
+	out := &Output{BuilderBecause: because, by: c}
+	c.makeRun(out)
+	c.warnOfClaims(out)
+	c.checkFork(out)
+	c.checkIsolated(out)
+	c.check(out)
 	if !c.whole() {
 		return nil, c.err()
 	}
-	wanted := c.needs()
-	return &Output{
-		Pipeline: made.pipeline, Run: made.run, Apply: c.toApply(made), Needs: wanted,
-		Copies: c.copies(wanted), Warnings: c.warnings, BuilderBecause: because, by: c,
-	}, nil
+	out.Needs, out.Warnings = c.needs(), c.warnings
+	out.Copies = c.copies(out.Needs)
+	return out, nil
 }
 
 // Resolve completes a build that was composed before servers were asked, without composing it
@@ -298,8 +298,7 @@ func (o *Output) Resolve(r Resolved) error {
 	c := o.by
 	c.Resolved, c.found = r, nil
 	c.spec = c.derive()
-	made := c.makeRun()
-	o.Pipeline, o.Run, o.Apply = made.pipeline, made.run, c.toApply(made)
+	c.makeRun(o)
 	return c.err()
 }
 

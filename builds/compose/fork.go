@@ -30,7 +30,7 @@ func isFork(b *api.AgentBuild) bool {
 }
 
 // checkFork refuses what a fork's build must not have.
-func (c *composer) checkFork(o made) {
+func (c *composer) checkFork(o *Output) {
 	if !isFork(c.Build) {
 		return
 	}
@@ -43,16 +43,16 @@ func (c *composer) checkFork(o made) {
 	if spec.ServiceAccountName != "" || spec.Pod != nil && spec.Pod.AutomountServiceAccountToken {
 		bad("the build asks for a ServiceAccount or its token")
 	}
-	for _, w := range o.run.Spec.Workspaces {
+	for _, w := range o.Run.Spec.Workspaces {
 		if w.PersistentVolumeClaim != nil || w.Secret != nil || w.CSI != nil || w.Projected != nil {
 			bad("the workspace %s is a Secret, or a volume that outlives the run", w.Name)
 		}
 	}
-	if t := o.run.Spec.TaskRunTemplate.PodTemplate; t != nil &&
+	if t := o.Run.Spec.TaskRunTemplate.PodTemplate; t != nil &&
 		(len(t.ImagePullSecrets) > 0 || len(t.Volumes) > 0) {
 		bad("its pods have Secrets or volumes of the platform")
 	}
-	for task := range tekton.Tasks(&o.pipeline.Spec) {
+	for task := range tekton.Tasks(&o.Pipeline.Spec) {
 		for _, name := range forbiddenOf(&task.TaskSpec.TaskSpec) {
 			bad("step %q has %s", task.Name, name)
 		}

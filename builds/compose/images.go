@@ -30,10 +30,7 @@ func (s Settings) controllerImage() string {
 // the controller runs as.
 func (c *composer) mapImages(doc *recipe.Document, task *tektonv1.PipelineTask) {
 	mapped := func(image *string, path string) {
-		out, found := c.Settings.image(*image, doc.At(path))
-		if *image = out; found != nil {
-			c.found = append(c.found, fault{found, task.Name})
-		}
+		*image = c.mapped(*image, task.Name, doc.At(path))
 	}
 	var params []string
 	tekton.EachImage(&task.TaskSpec.TaskSpec, func(image *string, path string) {
@@ -63,38 +60,40 @@ func (c *composer) mapImages(doc *recipe.Document, task *tektonv1.PipelineTask) 
 	}
 }
 
-// image as the cluster shall pull it. References that hold a variable stay.
-func (s Settings) image(image string, place finding.Place) (string, *finding.Finding) {
+// mapped is an image as the cluster shall pull it, or a problem of a task. References that hold a
+// variable stay.
+func (c *composer) mapped(image, task string, at finding.Place) string {
 	if image == "" || recipe.ParamReference().MatchString(image) ||
 		wholeReference().MatchString(image) {
-		return image, nil
+		return image
 	}
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		return image, place.Fault(api.ReasonInvalidStep,
-			fmt.Sprintf("%q is not an image reference: %v", image, err),
-			"write it as registry/repository:tag")
+		c.fault(task, at, api.ReasonInvalidStep, "write it as registry/repository:tag",
+			"%q is not an image reference: %v", image, err)
+		return image
 	}
 	repository, end := ref.Context().Name(), ":"+ref.Identifier()
 	if _, ok := ref.(name.Digest); ok {
 		end = "@" + ref.Identifier()
 	}
-	if digest, ok := s.ImagePins[image]; ok {
+	if digest, ok := c.Settings.ImagePins[image]; ok {
 		end = "@" + digest
 	}
-	if mirror := strings.TrimSuffix(s.ImageMirror, "/"); mirror != "" {
+	if mirror := strings.TrimSuffix(c.Settings.ImageMirror, "/"); mirror != "" {
 		registry := ref.Context().RegistryStr()
 		if registry == name.DefaultRegistry {
 			registry = "docker.io" // as people write it
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
 		if CheckMirror(mirror) != nil {
-			return image, finding.Place{Field: "the image mirror"}.Fault(api.ReasonInvalidBuild,
-				fmt.Sprintf("%q is not a registry or path in one", mirror),
-				"write it as host/path, without a scheme")
+			c.fault(task, finding.Place{Field: "the image mirror"}, api.ReasonInvalidBuild,
+				"write it as host/path, without a scheme", "%q is not a registry or path in one",
+				mirror)
+			return image
 		}
 	}
-	return repository + end, nil
+	return repository + end
 }
 
 // CheckMirror returns an error if Settings.ImageMirror is not valid.

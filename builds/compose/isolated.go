@@ -95,7 +95,7 @@ func (c *composer) copies(needs []Need) (out []Copy) {
 }
 
 // checkIsolated notes each field of the build or the template that an isolated run must not have.
-func (c *composer) checkIsolated(o made) {
+func (c *composer) checkIsolated(o *Output) {
 	if !c.Template.Isolates() {
 		return
 	}
@@ -122,7 +122,7 @@ func (c *composer) checkIsolated(o made) {
 		locked("spec.pod.securityContext", "remove it", "runs of mode %s are in a namespace of "+
 			"the platform, whose template describes their pods", mode)
 	}
-	for task := range tekton.Tasks(&o.pipeline.Spec) {
+	for task := range tekton.Tasks(&o.Pipeline.Spec) {
 		spec := task.TaskSpec.TaskSpec
 		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes),
 			func(v corev1.Volume) bool { return v.Name == recipe.Secrets })

@@ -150,17 +150,8 @@ func (c *composer) bindWorkspaces() {
 	}
 }
 
-// made is a run, with its pipeline, and the claim of a workspace that is kept; else that is
-// nil.
-type made struct {
-	pipeline *tektonv1.Pipeline
-	run      *tektonv1.PipelineRun
-	claim    *corev1.PersistentVolumeClaim
-	texts    []string // what shapes the run: its spec, its pipeline, its annotations and labels
-}
-
-// makeRun makes the run of the pipeline.
-func (c *composer) makeRun() (o made) {
+// makeRun makes the run of the pipeline, and what must exist before it.
+func (c *composer) makeRun(o *Output) {
 	b, p := c.Build, c.pipeline
 	run := &tektonv1.PipelineRun{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"},
@@ -192,40 +183,58 @@ func (c *composer) makeRun() (o made) {
 	if limit := c.timeout(); limit > 0 {
 		run.Spec.Timeouts = &tektonv1.TimeoutFields{Pipeline: &metav1.Duration{Duration: limit}}
 	}
+	o.Apply = nil
+	if s := c.Settings; !c.isolated() && s.CreateServiceAccount && s.ServiceAccountName != "" &&
+		b.Spec.ServiceAccountName == "" {
+		o.Apply = append(o.Apply, &corev1.ServiceAccount{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			// All builds of the namespace share it, so none owns it.
+			ObjectMeta: metav1.ObjectMeta{Name: s.ServiceAccountName, Namespace: b.Namespace,
+				Labels: map[string]string{LabelManagedBy: ManagedBy}},
+			AutomountServiceAccountToken: ptr.To(false),
+		})
+	}
 	for _, w := range p.Workspaces {
 		binding := c.workspace(w.Name)
 		if w.Name == sharedWorkspace && keepsWorkspace(b.Spec) {
-			o.claim = &corev1.PersistentVolumeClaim{
+			claim := &corev1.PersistentVolumeClaim{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
 				ObjectMeta: c.objectMeta(objectName(b.Name) + "-workspace"),
 				Spec:       claimSpec(b.Spec.Workspace),
 			}
-			kept := corev1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim.Name}
+			o.Apply = append(o.Apply, claim)
+			kept := corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}
 			binding = tektonv1.WorkspaceBinding{Name: w.Name, PersistentVolumeClaim: &kept}
 		}
 		run.Spec.Workspaces = append(run.Spec.Workspaces, binding)
 	}
-	o.pipeline = &tektonv1.Pipeline{
+	o.Pipeline = &tektonv1.Pipeline{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "Pipeline"},
 		ObjectMeta: c.objectMeta(objectName(b.Name) + "-" + fingerprint(c.text)[:10]),
 		Spec:       p,
 	}
 	number := strconv.Itoa(int(c.Number))
 	if c.isolated() { // it is the run's
-		o.pipeline.Name = c.isolatedName(shorten(objectName(b.Name), 30), c.text, number)
+		o.Pipeline.Name = c.isolatedName(shorten(objectName(b.Name), 30), c.text, number)
 	}
 	if c.Settings.PipelineObjects {
-		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: o.pipeline.Name}
+		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: o.Pipeline.Name}
+		if !c.isolated() { // else the run owns it
+			o.Apply = append(o.Apply, o.Pipeline)
+		}
 	}
 	// Everything that shapes the run is in its name, and its number: going back to
 	// an earlier spec makes a run of its own, and no name is used twice.
-	o.texts = []string{tekton.JSON(run.Spec), c.text, tekton.JSON(run.Annotations),
+	named := []string{tekton.JSON(run.Spec), c.text, tekton.JSON(run.Annotations),
 		tekton.JSON(run.Labels)}
-	named := o.texts
+	c.size = 0
+	for _, text := range named {
+		c.size += len(text)
+	}
 	if c.Number > 0 {
 		run.Annotations[keys.AnnotationNumber], run.Annotations[keys.AnnotationSource] =
 			number, SourceHash(b, c.Template)
-		named = append(slices.Clone(named), number)
+		named = append(named, number)
 	}
 	run.Name = objectName(b.Name) + "-" + fingerprint(named...)[:10]
 	if c.isolated() {
@@ -238,17 +247,16 @@ func (c *composer) makeRun() (o made) {
 		run.Labels[keys.AnnotationBuildNamespace] = b.Namespace
 	}
 	if !c.Settings.PipelineObjects {
-		run.Spec.PipelineSpec = &o.pipeline.Spec
+		run.Spec.PipelineSpec = &o.Pipeline.Spec
 	}
 	setIf(run.Annotations, keys.AnnotationTrigger, string(c.Trigger))
 	if Attests(b, c.Template) {
 		run.Annotations[keys.AnnotationRunDigest] = RunDigest(&run.Spec)
 		if c.Settings.PipelineObjects {
-			run.Annotations[keys.AnnotationPipelineDigest] = PipelineDigest(&o.pipeline.Spec)
+			run.Annotations[keys.AnnotationPipelineDigest] = PipelineDigest(&o.Pipeline.Spec)
 		}
 	}
-	o.run = run
-	return o
+	o.Run = run
 }
 
 // runAnnotations are the build's, and what the run is an attempt of.
@@ -275,29 +283,6 @@ func (c *composer) runAnnotations() map[string]string {
 		out[ChainsSigned] = "failed"
 	}
 	setIf(out, keys.AnnotationRerun, b.Annotations[api.RerunAnnotation(c.Settings.group())])
-	return out
-}
-
-// toApply are the objects that must exist before the run.
-func (c *composer) toApply(o made) []Object {
-	var out []Object
-	if s := c.Settings; !c.isolated() && s.CreateServiceAccount && s.ServiceAccountName != "" &&
-		c.Build.Spec.ServiceAccountName == "" {
-		out = append(out, &corev1.ServiceAccount{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
-			// All builds of the namespace share it, so none owns it.
-			ObjectMeta: metav1.ObjectMeta{Name: s.ServiceAccountName,
-				Namespace: c.Build.Namespace,
-				Labels:    map[string]string{LabelManagedBy: ManagedBy}},
-			AutomountServiceAccountToken: ptr.To(false),
-		})
-	}
-	if o.claim != nil {
-		out = append(out, o.claim)
-	}
-	if c.Settings.PipelineObjects && !c.isolated() { // else the run owns it
-		out = append(out, o.pipeline)
-	}
 	return out
 }
 
