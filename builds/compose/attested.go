@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
@@ -82,21 +84,18 @@ func (c *composer) checkHanded() {
 			bad := func(hint, format string, args ...any) {
 				c.bad(api.ReasonWiredParameter, field, hint, format, args...)
 			}
-			wired := recipe.FindDefault(s.row.DefaultParameters, declared.Name)
-			if wired == nil {
-				wired = recipe.FindDefault(c.Template.GlobalParameters, declared.Name)
-			}
+			wired := recipe.FindValue(declared.Name, s.row.DefaultParameters,
+				c.Template.GlobalParameters)
 			name := recipe.Canonical(declared.Name)
 			// Given to one step alone, which the build brings itself, it means what the build says.
 			own := s.user != nil && s.user.ConfigMap != "" &&
 				recipe.Find(s.user.Parameters, declared.Name) != nil
 			switch {
 			case name == overridable:
-			case wired != nil && wired.Value != nil &&
-				taskResult().MatchString(tekton.JSON(wired.Value)):
-				if given.Array != nil || given.Object != nil || text != wired.Value.StringVal {
+			case wired.Type != "" && taskResult().MatchString(tekton.JSON(wired)):
+				if given.Array != nil || given.Object != nil || text != wired.StringVal {
 					bad("remove it", "step %q takes %q from another step (%s), and a build cannot "+
-						"set it", s.row.Name, declared.Name, wired.Value.StringVal)
+						"set it", s.row.Name, declared.Name, wired.StringVal)
 				}
 			case recipe.Handed(name) && !wholeTaskResult().MatchString(text):
 				bad("refer to the step that reports it, such as $(tasks.push.results.IMAGE_DIGEST)",
@@ -218,7 +217,10 @@ func (c *composer) checkLocked() {
 		if slices.Contains(template.Open.Steps, s.Name) {
 			continue
 		}
-		if s.Enabled != nil && *s.Enabled != enabledBy(template, s.Name) {
+		byTemplate := slices.ContainsFunc(template.Steps, func(row recipe.Row) bool {
+			return row.Name == s.Name && ptr.Deref(row.Enabled, true)
+		})
+		if s.Enabled != nil && *s.Enabled != byTemplate {
 			locks(at+".enabled", "step %q", s.Name)
 		}
 		if s.WhenExpressions != nil {
@@ -246,9 +248,4 @@ func (c *composer) saysSpec(p api.Parameter) bool {
 	}
 	v, ok := c.spec[recipe.Canonical(p.Name)]
 	return ok && *p.Value == v.StringVal
-}
-
-func enabledBy(t *recipe.Template, step string) bool {
-	at := slices.IndexFunc(t.Steps, func(row recipe.Row) bool { return row.Name == step })
-	return at >= 0 && (t.Steps[at].Enabled == nil || *t.Steps[at].Enabled)
 }

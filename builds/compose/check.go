@@ -126,18 +126,16 @@ func (c *composer) warnOfClaims(o *Output) {
 	for _, b := range o.Run.Spec.Workspaces {
 		volumes[b.Name] = b.PersistentVolumeClaim != nil || b.VolumeClaimTemplate != nil
 	}
-	for _, s := range c.steps {
+	for task := range tekton.Tasks(&o.Pipeline.Spec) {
 		claims := map[string]bool{}
-		for task := range tekton.Tasks(&o.Pipeline.Spec) {
-			for _, w := range task.Workspaces {
-				if task.Name == s.row.Name && volumes[w.Workspace] {
-					claims[w.Workspace] = true
-				}
+		for _, w := range task.Workspaces {
+			if volumes[w.Workspace] {
+				claims[w.Workspace] = true
 			}
 		}
 		if len(claims) > 1 {
 			c.warn("step %q uses %d volumes (%s): Tekton refuses that unless its feature flag "+
-				"coschedule is disabled", s.row.Name, len(claims),
+				"coschedule is disabled", task.Name, len(claims),
 				strings.Join(sortedKeys(claims), ", "))
 		}
 	}

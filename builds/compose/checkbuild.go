@@ -22,7 +22,17 @@ func (c *composer) checkBuild() {
 	spec := c.Build.Spec
 	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
 	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
-	c.checkSource()
+	// The CRD's rules see spec.source alone.
+	if revision := Revision(c.Build, c.Template); strings.HasPrefix(revision, "-") {
+		c.invalid("spec.source.sourceRevision",
+			"write a branch, a tag, a full ref or a full commit SHA", "%q begins with '-'",
+			revision)
+	}
+	if repository := Repository(c.Build, c.Template); repository != "" {
+		if _, err := gitrepo.Parse(repository); err != nil {
+			c.invalid("spec.source.sourceRepository", gitrepo.Hint, "%v", err)
+		}
+	}
 	if image := Image(c.Build); image != "" && imageFault(image) != nil {
 		c.invalid("spec.buildOutput", "give imageRegistry a host without a scheme, image a "+
 			"lower-case path, and imageTag a tag", "%q is not an image reference: %v", image,
@@ -91,21 +101,6 @@ func (c *composer) checkBuilder() {
 	case !slices.Contains(offered, builder):
 		c.invalid(field, "use one of "+strings.Join(offered, ", "),
 			"the template %s has no builder %q", template.Doc.From, builder)
-	}
-}
-
-// checkSource refuses a revision that Git would take for an option, and a repository without
-// a canonical form; the CRD's rules see spec.source alone.
-func (c *composer) checkSource() {
-	if revision := Revision(c.Build, c.Template); strings.HasPrefix(revision, "-") {
-		c.invalid("spec.source.sourceRevision",
-			"write a branch, a tag, a full ref or a full commit SHA", "%q begins with '-'",
-			revision)
-	}
-	if repository := Repository(c.Build, c.Template); repository != "" {
-		if _, err := gitrepo.Parse(repository); err != nil {
-			c.invalid("spec.source.sourceRepository", gitrepo.Hint, "%v", err)
-		}
 	}
 }
 

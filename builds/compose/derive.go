@@ -72,9 +72,10 @@ func (c *composer) derive() derived {
 	if len(spec.Platforms) == 1 {
 		set(recipe.Platform, spec.Platforms[0])
 	}
-	set("cache", c.registryCache())
-	set(recipe.ImageCache, c.inlineCache())
-	set(recipe.BuildpacksCache, c.lifecycleCache())
+	registry, within, buildpacks := c.caches()
+	set("cache", registry)
+	set(recipe.ImageCache, within)
+	set(recipe.BuildpacksCache, buildpacks)
 	if spec.Cache != nil {
 		set("cache-mode", cmp.Or(spec.Cache.Mode, "max"))
 	}
@@ -95,32 +96,18 @@ func Repository(b *api.AgentBuild, t *recipe.Template) string {
 
 // Revision that a build asks for: the user's, the template's default, or main.
 func Revision(b *api.AgentBuild, t *recipe.Template) string {
-	if r := effective(b, t, "revision", b.Spec.Source.SourceRevision); r != "" {
-		return r
-	}
-	return implied["revision"]
+	return cmp.Or(effective(b, t, "revision", b.Spec.Source.SourceRevision), implied["revision"])
 }
 
 // effective string value of a parameter before any step is looked at.
 func effective(b *api.AgentBuild, t *recipe.Template, name, fromSpec string) string {
-	if b.Spec.Pipeline != nil {
-		if p := recipe.Find(b.Spec.Pipeline.Parameters, name); p != nil && p.Value != nil {
-			return *p.Value
-		}
-	}
-	if fromSpec != "" {
-		return fromSpec
+	if p := recipe.Find(pipelineOf(b).Parameters, name); p != nil && p.Value != nil {
+		return *p.Value
 	}
 	for _, s := range t.Steps {
-		if p := recipe.FindDefault(s.DefaultParameters, name); p != nil && p.Value != nil &&
-			p.Value.StringVal != "" {
-			return p.Value.StringVal
-		}
+		fromSpec = cmp.Or(fromSpec, recipe.FindValue(name, s.DefaultParameters).StringVal)
 	}
-	if p := recipe.FindDefault(t.GlobalParameters, name); p != nil && p.Value != nil {
-		return p.Value.StringVal
-	}
-	return ""
+	return cmp.Or(fromSpec, recipe.FindValue(name, t.GlobalParameters).StringVal)
 }
 
 // Image returns the image of spec.buildOutput with its tag; "" without buildOutput.
@@ -158,51 +145,29 @@ const maxCacheTag = 108
 // decides what is built, so isolated runs have none.
 func takesCache(t *recipe.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
 
-// registryCache is the image in a registry that holds the layers of a build, empty for
-// none. The task that builds writes to it, and has no login to push with.
-func (c *composer) registryCache() string {
-	spec := c.Build.Spec
-	switch {
-	case spec.Cache != nil && spec.Cache.Registry != "":
-		return spec.Cache.Registry
-	case !c.keepsCache(), withImage(spec):
-		return ""
+// caches of a build, each empty for none.
+//
+// The first one is the image in a registry that holds the layers of a build. The task that builds
+// writes to it, and has no login to push with.
+//
+// The one within the image is the tag beside an image that is pushed with a login, where the step
+// that pushes it leaves it a second time for the next build: the image itself says which of its
+// layers can be used again. That has the layers of the image alone, so that a build which asks
+// for all has no such cache.
+//
+// That of buildpacks is the image that holds their layers, whose task has the login of the image.
+// It is another one than BuildKit's: the lifecycle deletes the one before, which BuildKit's may
+// share with the image.
+func (c *composer) caches() (registry, within, buildpacks string) {
+	out, cache := c.Build.Spec.BuildOutput, ptr.Deref(c.Build.Spec.Cache, api.BuildCache{})
+	if cache.Registry != "" || out == nil || !takesCache(c.Template) || cache.Mode == "off" {
+		return cache.Registry, "", ""
 	}
-	return cacheTag(c.Build)
-}
-
-// inlineCache is the tag beside an image that is pushed with a login, where the step that
-// pushes it leaves it a second time for the next build: the image itself says which of its
-// layers can be used again. It is empty for none.
-func (c *composer) inlineCache() string {
-	if !c.keepsCache() || !withImage(c.Build.Spec) {
-		return ""
+	tag := cacheTag(c.Build)
+	if out.ImageRepoCredentials != nil && (c.Build.Spec.Cache == nil || cache.Mode == "min") {
+		return "", tag, tag + "-buildpacks"
 	}
-	return cacheTag(c.Build)
-}
-
-// lifecycleCache is the image that holds the layers of buildpacks, whose task has the login
-// of the image. It is another one than BuildKit's: the lifecycle deletes the one before, which
-// BuildKit's may share with the image. It is empty for none.
-func (c *composer) lifecycleCache() string {
-	if !c.keepsCache() {
-		return ""
-	}
-	return cacheTag(c.Build) + "-buildpacks"
-}
-
-// keepsCache reports whether a build that names no cache has one.
-func (c *composer) keepsCache() bool {
-	spec := c.Build.Spec
-	return spec.BuildOutput != nil && takesCache(c.Template) &&
-		(spec.Cache == nil || spec.Cache.Registry == "" && spec.Cache.Mode != "off")
-}
-
-// withImage reports whether the cache of a build that names none is within the image. That has
-// the layers of the image alone, so that a build which asks for all has no such cache.
-func withImage(spec api.AgentBuildSpec) bool {
-	c := spec.Cache
-	return spec.BuildOutput.ImageRepoCredentials != nil && (c == nil || c.Mode == "min")
+	return tag, "", tag + "-buildpacks"
 }
 
 // cacheTag is a tag of the build's own beside its image, with its namespace and its name: it

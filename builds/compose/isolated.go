@@ -36,13 +36,6 @@ func (s Settings) Instance(namespace string) string {
 	return LabelValue(namespace)
 }
 
-func (c *composer) accountName() string {
-	if c.Template.Isolates() {
-		return BuildAccount
-	}
-	return cmp.Or(c.Build.Spec.ServiceAccountName, c.Settings.ServiceAccountName)
-}
-
 // isolatedName of something that belongs to a build: a prefix that people read, and a hash of
 // 128 bits.
 func (c *composer) isolatedName(prefix string, of ...string) string {

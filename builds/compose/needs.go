@@ -43,32 +43,25 @@ const (
 	PurposeSigning  Purpose = "signing"
 )
 
-// types of Secrets that say by themselves what they are for.
-func (p Purpose) types() []corev1.SecretType {
-	switch p {
-	case PurposeGit:
-		return []corev1.SecretType{corev1.SecretTypeBasicAuth, corev1.SecretTypeSSHAuth}
-	case PurposeRegistry:
-		return []corev1.SecretType{corev1.SecretTypeDockerConfigJson}
-	}
-	return nil
+// secretTypes say by themselves what a Secret is for.
+var secretTypes = map[Purpose][]string{
+	PurposeGit:      {string(corev1.SecretTypeBasicAuth), string(corev1.SecretTypeSSHAuth)},
+	PurposeRegistry: {string(corev1.SecretTypeDockerConfigJson)},
 }
 
 // Fits reports whether a Secret may be used for the purpose.
 func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
-	return p == "" || slices.Contains(p.types(), kind) || labels[keys.LabelCredentials] == string(p)
+	return p == "" || slices.Contains(secretTypes[p], string(kind)) ||
+		labels[keys.LabelCredentials] == string(p)
 }
 
 // Hint is how a Secret says that it is for the purpose.
 func (p Purpose) Hint() string {
-	types := ""
-	for i, t := range p.types() {
-		types += []string{"use one of type ", " or "}[i] + string(t)
+	label := fmt.Sprintf("label it %s=%s", keys.LabelCredentials, p)
+	if types := secretTypes[p]; types != nil {
+		return "use one of type " + strings.Join(types, " or ") + ", or " + label
 	}
-	if types != "" {
-		types += ", or "
-	}
-	return fmt.Sprintf("%slabel it %s=%s", types, keys.LabelCredentials, p)
+	return label
 }
 
 // Unfit is the problem that the Secret, of the type that it has, is not meant for

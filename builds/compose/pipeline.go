@@ -171,8 +171,12 @@ func (c *composer) makeRun(o *Output) {
 		}
 	}
 	template := podTemplate(b.Spec)
+	account := cmp.Or(b.Spec.ServiceAccountName, c.Settings.ServiceAccountName)
+	if c.Template.Isolates() {
+		account = BuildAccount
+	}
 	run.Spec.TaskRunTemplate = tektonv1.PipelineTaskRunTemplate{
-		ServiceAccountName: c.accountName(), PodTemplate: template}
+		ServiceAccountName: account, PodTemplate: template}
 	if s := c.Settings; c.isolated() && s.RuntimeClass != "" {
 		template.RuntimeClassName = &s.RuntimeClass
 	}
@@ -389,12 +393,12 @@ func (c *composer) timeout() time.Duration {
 	text, reason := "", api.ReasonInvalidBuild
 	place := c.Place.At("spec.pipeline.parameters[" + recipe.Timeout + "]")
 	p := recipe.Find(pipelineOf(c.Build).Parameters, recipe.Timeout)
-	of := recipe.FindDefault(c.Template.GlobalParameters, recipe.Timeout)
+	of := recipe.FindValue(recipe.Timeout, c.Template.GlobalParameters)
 	switch {
 	case p != nil && p.Value != nil:
 		text = *p.Value
-	case of != nil && of.Value != nil:
-		text, reason = of.Value.StringVal, api.ReasonInvalidTemplate
+	case of.Type != "":
+		text, reason = of.StringVal, api.ReasonInvalidTemplate
 		place = c.Template.Doc.At("globalParameters").At("globalParameters[" + recipe.Timeout + "]")
 	default:
 		return c.Settings.Timeout

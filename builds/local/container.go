@@ -275,7 +275,8 @@ func command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig,
 		}
 	}
 	command = slices.Concat(command, arguments)
-	if t.mountsDaemon(s) {
+	if slices.ContainsFunc(s.VolumeMounts,
+		func(m corev1.VolumeMount) bool { return m.Name == t.socket }) {
 		// BuildKit asks its clients in containers for traces, for which buildctl waits at its end.
 		const quiet = `unset OTEL_EXPORTER_OTLP_TRACES_ENDPOINT OTEL_EXPORTER_OTLP_TRACES_PROTOCOL; export OTEL_TRACES_EXPORTER=none; exec "$@"`
 		command = append([]string{"/bin/sh", "-c", quiet, s.Name}, command...)
@@ -303,10 +304,7 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
 		used := !tekton.Isolates(&t.TaskSpec.TaskSpec, w.Name)
 		for _, usage := range s.Workspaces {
 			if usage.Name == w.Name {
-				used = true
-				if usage.MountPath != "" {
-					at = usage.MountPath
-				}
+				used, at = true, cmp.Or(usage.MountPath, at)
 			}
 		}
 		b := r.bound(t, w.Name)
@@ -357,11 +355,6 @@ func (t *task) volume(name string) *corev1.Volume {
 		}
 	}
 	return nil
-}
-
-func (t *task) mountsDaemon(s *tektonv1.Step) bool {
-	return slices.ContainsFunc(s.VolumeMounts,
-		func(m corev1.VolumeMount) bool { return m.Name == t.socket })
 }
 
 func securityOf(s *tektonv1.Step) *corev1.SecurityContext {

@@ -40,14 +40,6 @@ type Daemon struct {
 	state string
 }
 
-// free bytes of the disk of a daemon that this process started; zero for another one.
-func (d *Daemon) free() int64 {
-	if d.state == "" {
-		return 0
-	}
-	return free(d.state)
-}
-
 // answers is how long a daemon may take for its first answer.
 const answers = 20 * time.Second
 
@@ -71,9 +63,8 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		}
 		// which says it better
 		out, _ := exec.CommandContext(ctx, docker, "buildx", "inspect").CombinedOutput()
-		missing = append(missing,
-			"docker buildx does not answer: "+
-				firstLine(cmp.Or(strings.TrimSpace(string(out)), err.Error())))
+		why, _, _ := strings.Cut(cmp.Or(strings.TrimSpace(string(out)), err.Error()), "\n")
+		missing = append(missing, "docker buildx does not answer: "+why)
 	} else {
 		missing = append(missing, "docker is not installed")
 	}
@@ -218,11 +209,6 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }
 
 // problem is the last line of a log that buildkitd ended with, or the last one.

@@ -8,7 +8,7 @@ func endsWithUs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 }
 
-// free bytes of the file system of a folder; zero where that is not known.
+// free bytes of the file system of a folder; zero where that is not known, or the folder is "".
 func free(folder string) int64 {
 	var s syscall.Statfs_t
 	if syscall.Statfs(folder, &s) != nil {

@@ -205,10 +205,7 @@ func (p *plan) ofTask(t *task, given tektonv1.Params, attempt int) tekton.Values
 }
 
 func workspacePath(w tektonv1.WorkspaceDeclaration) string {
-	if w.MountPath != "" {
-		return w.MountPath
-	}
-	return path.Join(workspaceDir, w.Name)
+	return cmp.Or(w.MountPath, path.Join(workspaceDir, w.Name))
 }
 
 // bound is what a workspace of a task is bound to; nil for nothing.

@@ -602,14 +602,14 @@ func (r *runner) solve(ctx context.Context, state llb.State) (gateway.Reference,
 // watch ends a run that fills the disk: the folders of its steps are measured in every
 // BuildKit, and the whole disk in one that this process started.
 func (r *runner) watch(ctx context.Context, cancel context.CancelCauseFunc) {
-	before := r.daemon.free()
+	before := free(r.daemon.state)
 	for wait := time.Second; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		if used := before - r.daemon.free(); used > r.MaxBytes {
+		if used := before - free(r.daemon.state); used > r.MaxBytes {
 			cancel(fmt.Errorf("the run took more than %d MiB of the disk", r.MaxBytes>>20))
 			return
 		}

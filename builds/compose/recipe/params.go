@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"cmp"
 	"slices"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
@@ -78,10 +79,7 @@ func Handed(parameter string) bool {
 
 // Canonical is the one name of a parameter that has several.
 func Canonical(name string) string {
-	if real, ok := aliases[name]; ok {
-		return real
-	}
-	return name
+	return cmp.Or(aliases[name], name)
 }
 
 // Declares reports whether a parameter is among those of a task, under any of its names.
@@ -113,4 +111,15 @@ func Find(params []api.Parameter, name string) *api.Parameter {
 // FindDefault finds one of a template, likewise.
 func FindDefault(params []Parameter, name string) *Parameter {
 	return find(params, name, func(p *Parameter) string { return p.Name })
+}
+
+// FindValue returns the value that the first of several lists has for a parameter, or the zero
+// value, which has no type.
+func FindValue(name string, lists ...[]Parameter) (value tektonv1.ParamValue) {
+	for _, list := range lists {
+		if p := FindDefault(list, name); p != nil && p.Value != nil {
+			return *p.Value
+		}
+	}
+	return value
 }

@@ -78,6 +78,12 @@ func (r *reader) checkTask(task *tektonv1.TaskSpec) {
 		}
 		return slices.ContainsFunc(r.found, reported) || tekton.Reports(task, name)
 	}
+	declared := func(name string) bool { // or, without the key, an object
+		return slices.ContainsFunc(task.Params, func(p tektonv1.ParamSpec) bool {
+			return p.Name == name ||
+				(p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
+		})
+	}
 	for _, part := range []struct {
 		path  string
 		value any
@@ -89,7 +95,7 @@ func (r *reader) checkTask(task *tektonv1.TaskSpec) {
 			known         func(name string) bool
 			message, hint string
 		}{
-			{ParamReference(), func(name string) bool { return knowsParam(task.Params, name) },
+			{ParamReference(), declared,
 				"refers to $(params.%s), which is not declared", "declare it under params:"},
 			{workspaceReference(), func(name string) bool {
 				return tekton.HasWorkspace(task, name)
@@ -134,11 +140,3 @@ var (
 		`\$\(workspaces\.([_a-zA-Z0-9-]+)\.(?:path|bound|claim|volume)\)`)
 	resultReference = text.Pattern(`\$\(results\.([_a-zA-Z0-9.-]+)\.path\)`)
 )
-
-// knowsParam reports whether name, or name without an object's key, is declared.
-func knowsParam(params tektonv1.ParamSpecs, name string) bool {
-	return slices.ContainsFunc(params, func(p tektonv1.ParamSpec) bool {
-		return p.Name == name ||
-			(p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
-	})
-}
