@@ -198,26 +198,20 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := r.setup(ctx, mgr, woken, o.Concurrency); err != nil {
 		return err
 	}
-	forges := &forge.Clients{Dial: o.Dial}
-	err = imageupdate.Setup(mgr, imageupdate.Options{
-		Dial: o.Dial, Forges: forges, PlainHTTP: o.Settings.PlainHTTPHosts, FieldOwner: fieldOwner,
-		Shard: o.Shard, Traces: o.Traces,
-		Statement: attester.NewVerifier(r.attester, r.library).Statement,
-	})
-	if err != nil {
+	access := git.Access{
+		Options: o.Options, Live: mgr.GetAPIReader(), Dial: o.Dial,
+		Forges: &forge.Clients{Dial: o.Dial}, PlainHTTP: o.Settings.PlainHTTPHosts,
+		Group: o.Settings.Group, FieldOwner: fieldOwner, Traces: o.Traces,
+	}
+	if err := imageupdate.Setup(mgr, imageupdate.Options{Access: access,
+		Statement: attester.NewVerifier(r.attester, r.library).Statement}); err != nil {
 		return err
 	}
-	if err := report.Setup(mgr, report.Options{Forges: forges, Group: o.Settings.Group,
-		FieldOwner: fieldOwner}); err != nil {
+	if err := report.Setup(mgr, access); err != nil {
 		return err
 	}
-	err = trigger.Setup(mgr, trigger.Options{
-		Dial: o.Dial, PlainHTTP: o.Settings.PlainHTTPHosts, Group: o.Settings.Group, Forges: forges,
-		Address: o.WebhookAddress, CertDir: o.WebhookCertDir, Shard: o.Shard,
-		Namespaces: o.Namespaces, FieldOwner: fieldOwner, Log: o.Log, Traces: o.Traces,
-		Observe: r.metrics.request("poll"),
-	})
-	if err != nil {
+	if err := trigger.Setup(mgr, trigger.Options{Access: access, Address: o.WebhookAddress,
+		CertDir: o.WebhookCertDir, Observe: r.metrics.request("poll")}); err != nil {
 		return err
 	}
 	unclaimed := func(ctx context.Context, key client.ObjectKey, problem error) error {

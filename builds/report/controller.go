@@ -19,24 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/builds/source/git"
-	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/copies"
 	"github.com/armature-dev/armature/render/process/managers"
 )
-
-// Options of the controller.
-type Options struct {
-	Forges *forge.Clients
-	// Group is the API group of AgentBuild.
-	Group string
-	// FieldOwner of what the controller writes.
-	FieldOwner string
-}
 
 const (
 	// workers report at once, each for maxTime at most.
@@ -49,14 +38,13 @@ const (
 
 type reconciler struct {
 	client.Client
-	live    client.Reader
-	events  events.EventRecorder
-	options Options
+	git.Access
+	events events.EventRecorder
 }
 
 // Setup adds the controller to a manager whose cache has AgentBuilds.
-func Setup(mgr ctrl.Manager, o Options) error {
-	r := &reconciler{mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(o.FieldOwner), o}
+func Setup(mgr ctrl.Manager, a git.Access) error {
+	r := &reconciler{mgr.GetClient(), a, mgr.GetEventRecorder(a.FieldOwner)}
 	fair := managers.NewFairness(workers, workers/4)
 	concerned := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		b := o.(*api.AgentBuild)
@@ -99,7 +87,8 @@ func (r *reconciler) Reconcile(ctx context.Context,
 		}
 	}
 	if gone || !unfinished(b.Status.Report) {
-		return reconcile.Result{}, r.release(ctx, &b)
+		err = r.finalizer(ctx, &b, controllerutil.RemoveFinalizer)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	return reconcile.Result{}, nil
 }
@@ -141,11 +130,11 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild,
 
 // show what is new.
 func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
-	send := plan(b, api.SkippedAnnotation(r.options.Group))
+	send := plan(b, api.SkippedAnnotation(r.Group))
 	if len(send) == 0 {
 		return nil
 	}
-	f, err := Forge(ctx, r.live, r.options.Forges, b)
+	f, err := Forge(ctx, r.Access, b)
 	if err != nil {
 		return err
 	}
@@ -157,7 +146,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 		isRun := s.ID != skippedID(s.Commit)
 		if isRun && !s.State.Done() { // known to be there, whatever is killed now
 			next.Commit, next.Run, next.State = s.Commit, s.ID, string(s.State)
-			if err := r.hold(ctx, b); err != nil {
+			if err := r.finalizer(ctx, b, controllerutil.AddFinalizer); err != nil {
 				return err
 			}
 			if err := r.record(ctx, b, next); err != nil {
@@ -221,7 +210,7 @@ func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 	if b.Spec.Report == nil || !unfinished(last) {
 		return nil
 	}
-	f, err := Forge(ctx, r.live, r.options.Forges, b)
+	f, err := Forge(ctx, r.Access, b)
 	if err != nil {
 		return err
 	}
@@ -232,31 +221,15 @@ func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 }
 
 // Forge opens the forge of a build's repository, with the credentials of spec.report.
-func Forge(ctx context.Context, live client.Reader, forges *forge.Clients,
-	b *api.AgentBuild) (forge.Forge, error) {
+func Forge(ctx context.Context, a git.Access, b *api.AgentBuild) (forge.Forge, error) {
 	if b.Spec.Report == nil {
 		return nil, process.Stalled(notReported, errors.New("spec.report is not set"))
 	}
-	key := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name}
-	secret, err := git.ReadSecret(ctx, live, key, "spec.report.credentials", compose.PurposeGit,
-		notReported)
-	if err != nil {
-		return nil, err
-	}
-	data, unfit := gitremote.TakeForAPI(secret, b.Spec.Source.SourceRepository)
-	if unfit != nil {
-		return nil, process.Stalled(notReported, fmt.Errorf("spec.report.credentials: %w", unfit))
-	}
-	login, err := forge.CredentialOf(b.Namespace, data)
-	if err != nil {
-		return nil, process.Stalled(notReported,
-			fmt.Errorf("spec.report.credentials: Secret %s: %w", key, err))
-	}
-	f, err := forges.Open(b.Spec.Report.Kind, b.Spec.Source.SourceRepository, login)
-	if err != nil {
-		return nil, process.Stalled(notReported, fmt.Errorf("spec.report: %w", err))
-	}
-	return f, nil
+	return a.Forge(ctx, "spec.report", b.Spec.Report.Kind, git.Login{
+		Repository: b.Spec.Source.SourceRepository, Field: "spec.report.credentials",
+		Secret: types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Report.Credentials.Name},
+		Reason: notReported,
+	})
 }
 
 // record in status what was shown.
@@ -268,26 +241,17 @@ func (r *reconciler) record(ctx context.Context, b *api.AgentBuild,
 	before := b.DeepCopy()
 	b.Status.Report = report
 	err := r.Status().Patch(ctx, b, client.MergeFrom(before),
-		client.FieldOwner(r.options.FieldOwner))
+		client.FieldOwner(r.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 
-// hold a build until its status is finished.
-func (r *reconciler) hold(ctx context.Context, b *api.AgentBuild) error {
-	return r.finalizer(ctx, b, controllerutil.AddFinalizer)
-}
-
-// release it.
-func (r *reconciler) release(ctx context.Context, b *api.AgentBuild) error {
-	return client.IgnoreNotFound(r.finalizer(ctx, b, controllerutil.RemoveFinalizer))
-}
-
+// finalizer holds a build until its status is finished, or releases it.
 func (r *reconciler) finalizer(ctx context.Context, b *api.AgentBuild,
 	change func(client.Object, string) bool) error {
 	before := b.DeepCopy()
-	if !change(b, api.ReportFinalizer(r.options.Group)) {
+	if !change(b, api.ReportFinalizer(r.Group)) {
 		return nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	return r.Patch(ctx, b, patch, client.FieldOwner(r.options.FieldOwner))
+	return r.Patch(ctx, b, patch, client.FieldOwner(r.FieldOwner))
 }

@@ -77,7 +77,7 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	}
 	from := client.Reader(t)
 	if t.Shard.Key != "" { // some may be of the shard that the build was in
-		from = t.live
+		from = t.Live
 	}
 	derived, err := derivedFrom(ctx, from, b)
 	if err != nil {
@@ -322,7 +322,7 @@ func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild,
 			return err
 		}
 		have = &api.AgentBuild{}
-		if err := t.live.Get(ctx, client.ObjectKeyFromObject(want), have); err != nil {
+		if err := t.Live.Get(ctx, client.ObjectKeyFromObject(want), have); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if !metav1.IsControlledBy(have, b) {

@@ -17,12 +17,14 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/trigger/webhook"
 	"github.com/armature-dev/armature/render/deliver/forge"
@@ -37,8 +39,16 @@ type objects struct {
 	read             []string
 }
 
-func (o *objects) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*api.AgentBuildList).Items = o.builds
+func (o *objects) List(_ context.Context, list client.ObjectList,
+	options ...client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	for _, b := range o.builds {
+		if hook := (fields.Set{byHook: strings.Join(hookOf(&b), "")}); asked.FieldSelector == nil ||
+			asked.FieldSelector.Matches(hook) {
+			list.(*api.AgentBuildList).Items = append(list.(*api.AgentBuildList).Items, b)
+		}
+	}
 	return nil
 }
 
@@ -64,10 +74,10 @@ func (o *objects) Delete(_ context.Context, b client.Object, _ ...client.DeleteO
 }
 
 func triggersOf(o *objects) *Triggers {
-	return &Triggers{Client: o, live: o, events: events.NewFakeRecorder(10_000),
+	return &Triggers{Client: o, Options: Options{Access: git.Access{Live: o}}, events: events.NewFakeRecorder(10_000),
 		states:  map[reconcile.Request]*state{},
 		retries: managers.NewFairness(1, 1).Options(firstRetry, lastRetry).RateLimiter,
-		hooks:   &hooks{live: o, of: map[types.NamespacedName]*hook{}},
+		hooks:   newHooks(o, o),
 		skipped: map[types.NamespacedName]string{}}
 }
 
@@ -91,7 +101,7 @@ func TestSecretsOfWebhooksAreReadOnDemand(t *testing.T) {
 		t.Errorf("a look reads %d Secrets", len(o.read))
 	}
 	receiver := &webhook.Receiver{Known: tr.hooks.known, Secrets: tr.hooks.secrets,
-		Wake: func(string, string, string) {}, Counts: webhook.NewCounts()}
+		Wake: func(types.NamespacedName, string) {}, Counts: webhook.NewCounts()}
 	server := receiver.Server("")
 	deliver := func(hook, token string) int {
 		request := httptest.NewRequest(http.MethodPost, "/hook/team1/"+hook, strings.NewReader("{}"))

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
@@ -20,9 +21,9 @@ func TestPolledRepositories(t *testing.T) {
 	tr := &Triggers{
 		leads: leads, polled: new(metrics.Set).Gauge("armature_polled_repositories"),
 		states: map[reconcile.Request]*state{
-			question{repository: "a"}.request(): {},
-			question{repository: "b"}.request(): {failed: true},
-			question{repository: "c"}.request(): {failed: true},
+			requestFor(git.Login{Repository: "a"}): {},
+			requestFor(git.Login{Repository: "b"}): {failed: true},
+			requestFor(git.Login{Repository: "c"}): {failed: true},
 		},
 	}
 	count := func(want map[string]float64) {
@@ -43,7 +44,7 @@ func TestPolledRepositories(t *testing.T) {
 		}
 	}
 	count(map[string]float64{"good": 1, "failed": 2})
-	tr.states[question{repository: "b"}.request()].failed = false
+	tr.states[requestFor(git.Login{Repository: "b"})].failed = false
 	count(map[string]float64{"good": 2, "failed": 1})
 }
 
@@ -57,7 +58,7 @@ func TestFailedPollsWaitLonger(t *testing.T) {
 		tr.polled = new(metrics.Set).Gauge("armature_polled_repositories")
 		b := &api.AgentBuild{}
 		b.Spec.Trigger = &api.SourceTrigger{Poll: &metav1.Duration{Duration: c.poll}}
-		q, s := question{namespace: "team1", repository: "http://127.0.0.1:1/nothing.git"}, &state{}
+		q, s := git.Login{Repository: "http://127.0.0.1:1/nothing.git"}, &state{}
 		var waits []time.Duration
 		for range 20 {
 			waits = append(waits, tr.ask(t.Context(), q, s, []*api.AgentBuild{b}))

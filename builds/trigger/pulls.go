@@ -40,7 +40,7 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild,
 		}
 		return multi.Errors(errs...)
 	}
-	f, err := report.Forge(ctx, t.live, t.Forges, b)
+	f, err := report.Forge(ctx, t.Access, b)
 	if err != nil {
 		t.event(b, "ForgeFailed", "pull requests are not built: %v", err)
 		return err

@@ -344,8 +344,8 @@ func TestQuestionOf(t *testing.T) {
 	} {
 		b := parent()
 		b.Spec.Source.SourceRepository = url
-		if q, ok := questionOf(b); q.repository != want || ok != (want != "") {
-			t.Errorf("%s: %q, %v", url, q.repository, ok)
+		if q, ok := questionOf(b); q.Repository != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v", url, q.Repository, ok)
 		}
 	}
 }

@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +26,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -38,7 +35,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/builds/source/git"
@@ -47,38 +43,22 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
-	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/managers"
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// Options of the triggers.
+// Options of the triggers. Webhooks are taken for builds of all shards: another shard is told of
+// a delivery by an annotation.
 type Options struct {
-	// Dial opens connections to Git servers; see gitremote.Dial.
-	Dial gitremote.Dial
-	// PlainHTTP lists hosts that a login is sent to over http as well.
-	PlainHTTP []string
-	// Group is the API group of AgentBuild.
-	Group string
+	git.Access
 	// Address takes webhooks, such as :9292; empty takes none.
 	Address string
 	// CertDir has tls.crt and tls.key for the address; empty serves plain HTTP.
 	CertDir string
-	// Forges are asked for pull requests.
-	Forges *forge.Clients
-	// Shard of the builds in the cache. Webhooks are taken for those of Namespaces, all if empty,
-	// whatever their shard is: it is told of a delivery by an annotation.
-	Shard      process.Shard
-	Namespaces []string
-	// FieldOwner of what is written.
-	FieldOwner string
-	Log        logr.Logger
 	// Observe is told how each poll ended; it may be nil.
 	Observe managers.Observe
-	// Traces of builds; nil makes none.
-	Traces *traces.Tracer
 }
 
 const (
@@ -96,13 +76,11 @@ const (
 	maxHistory = 32 << 20
 )
 
-// question is what builds of one namespace ask of one repository with one login.
-type question struct{ namespace, repository, secret, user string }
-
-// request to ask it.
-func (q question) request() reconcile.Request {
-	name := strings.Join([]string{q.repository, q.secret, q.user}, "\n")
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: q.namespace, Name: name}}
+// requestFor builds of one namespace that ask the same repository with the same login.
+func requestFor(q git.Login) reconcile.Request {
+	name := strings.Join([]string{q.Repository, q.Secret.Name, q.User}, "\n")
+	return reconcile.Request{
+		NamespacedName: types.NamespacedName{Namespace: q.Secret.Namespace, Name: name}}
 }
 
 // state of a question.
@@ -118,8 +96,6 @@ type state struct {
 type Triggers struct {
 	Options
 	client.Client
-	live    client.Reader
-	others  client.Reader // which builds of all shards have a webhook; nil without shards
 	events  events.EventRecorder
 	leads   <-chan struct{}
 	woken   chan event.GenericEvent // builds whose question is due
@@ -135,10 +111,10 @@ type Triggers struct {
 // webhooks, and the leader polls.
 func Setup(mgr ctrl.Manager, o Options) error {
 	t := &Triggers{
-		Options: o, Client: mgr.GetClient(), live: mgr.GetAPIReader(), leads: mgr.Elected(),
+		Options: o, Client: mgr.GetClient(), leads: mgr.Elected(),
 		events: mgr.GetEventRecorder(o.FieldOwner), woken: make(chan event.GenericEvent, 1024),
 		states: map[reconcile.Request]*state{}, skipped: map[types.NamespacedName]string{},
-		hooks:  &hooks{live: mgr.GetAPIReader(), of: map[types.NamespacedName]*hook{}},
+		hooks:  newHooks(o.Live, mgr.GetClient()),
 		polled: new(metrics.Set).Gauge("armature_polled_repositories"),
 	}
 	if err := process.Register(t.polled); err != nil {
@@ -165,10 +141,12 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := process.Register(counts); err != nil {
 		return err
 	}
-	if o.Shard.Key != "" {
-		if err := t.watchOthers(mgr); err != nil {
-			return fmt.Errorf("setting up the webhooks of all shards: %w", err)
-		}
+	err = mgr.GetFieldIndexer().IndexField(context.Background(), &api.AgentBuild{}, byHook, hookOf)
+	if err == nil && o.Shard.Key != "" {
+		err = t.hooks.watchOthers(mgr, o.Options)
+	}
+	if err != nil {
+		return fmt.Errorf("setting up the cache of webhooks: %w", err)
 	}
 	receiver := &webhook.Receiver{
 		Known: t.hooks.known, Secrets: t.hooks.secrets, Wake: t.hint, Counts: counts,
@@ -198,75 +176,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	})
 }
 
-// byHook finds builds by their webhook.
-const byHook = "hook"
-
-// watchOthers of all shards, as far as webhooks need it.
-func (t *Triggers) watchOthers(mgr ctrl.Manager) error {
-	options := cache.Options{
-		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
-		DefaultNamespaces: map[string]cache.Config{},
-	}
-	for _, n := range t.Namespaces {
-		options.DefaultNamespaces[n] = cache.Config{}
-	}
-	options.DefaultTransform = func(in any) (any, error) {
-		b, ok := in.(*api.AgentBuild)
-		if !ok {
-			return in, nil
-		}
-		out := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{
-			Namespace: b.Namespace, Name: b.Name, UID: b.UID, ResourceVersion: b.ResourceVersion,
-			Labels: b.Labels,
-		}}
-		if b.Spec.Trigger != nil && b.Spec.Trigger.Webhook != nil && !t.Shard.Has(b) {
-			out.Spec.Trigger = &api.SourceTrigger{Webhook: b.Spec.Trigger.Webhook}
-		}
-		return out, nil
-	}
-	others, err := cache.New(mgr.GetConfig(), options)
-	if err == nil {
-		err = others.IndexField(context.Background(), &api.AgentBuild{}, byHook,
-			func(o client.Object) []string {
-				if trigger := o.(*api.AgentBuild).Spec.Trigger; trigger != nil {
-					return []string{trigger.Webhook.Name}
-				}
-				return nil
-			})
-	}
-	if err != nil {
-		return err
-	}
-	t.others, t.hooks.others = others, func(namespace, name string) bool {
-		return len(t.ofOthers(namespace, name)) > 0
-	}
-	return mgr.Add(everywhere{others})
-}
-
-// everywhere runs a cache on each replica.
-type everywhere struct{ cache.Cache }
-
-func (everywhere) NeedLeaderElection() bool { return false }
-
-// ofOthers lists the builds of other shards that have a webhook.
-func (t *Triggers) ofOthers(namespace, name string) []api.AgentBuild {
-	var all api.AgentBuildList
-	if t.others == nil {
-		return nil
-	}
-	err := t.others.List(context.Background(), &all, client.InNamespace(namespace),
-		client.MatchingFields{byHook: name})
-	if err != nil {
-		return nil // of the cache, which fails only at the end
-	}
-	return all.Items
-}
-
 // requestsOf a build: to ask its server, or to delete it where it was derived from a build that
 // derives none any more.
 func requestsOf(_ context.Context, o client.Object) []reconcile.Request {
 	if q, ok := questionOf(o.(*api.AgentBuild)); ok {
-		return []reconcile.Request{q.request()}
+		return []reconcile.Request{requestFor(q)}
 	}
 	if metav1.GetControllerOf(o) == nil {
 		return nil
@@ -282,21 +196,13 @@ func (t *Triggers) Reconcile(ctx context.Context,
 		client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
 	}
-	var q question
+	var q git.Login
 	var builds []*api.AgentBuild
-	hooks := make(map[types.NamespacedName]bool)
 	for i := range all.Items {
-		b := &all.Items[i]
-		of, ok := questionOf(b)
-		if ok && b.Spec.Trigger.Webhook != nil {
-			hooks[types.NamespacedName{Namespace: b.Namespace,
-				Name: b.Spec.Trigger.Webhook.Name}] = true
-		}
-		if ok && of.request() == request {
-			q, builds = of, append(builds, b.DeepCopy())
+		if of, ok := questionOf(&all.Items[i]); ok && requestFor(of) == request {
+			q, builds = of, append(builds, all.Items[i].DeepCopy())
 		}
 	}
-	t.hooks.note(request.Namespace, hooks)
 	leads := t.leading()
 	if leads {
 		if err := t.prune(ctx, all.Items); err != nil {
@@ -376,7 +282,7 @@ func hints(builds []*api.AgentBuild) string {
 }
 
 // questionOf a build; ok is false if it has no trigger, or nothing can be asked yet.
-func questionOf(b *api.AgentBuild) (q question, ok bool) {
+func questionOf(b *api.AgentBuild) (q git.Login, ok bool) {
 	if b.Spec.Trigger == nil || b.DeletionTimestamp != nil || !followsBranch(b) && !derives(b) {
 		return q, false
 	}
@@ -384,10 +290,11 @@ func questionOf(b *api.AgentBuild) (q question, ok bool) {
 	if err != nil {
 		return q, false
 	}
-	q = question{namespace: b.Namespace, repository: repository.String(),
-		user: b.Spec.Source.RepoUser}
+	q = git.Login{Repository: repository.String(), User: b.Spec.Source.RepoUser,
+		Secret: types.NamespacedName{Namespace: b.Namespace},
+		Field:  "spec.source.sourceCredentials", Reason: api.ReasonSecretInvalid}
 	if c := b.Spec.Source.SourceCredentials; c != nil {
-		q.secret = c.Name
+		q.Secret.Name = c.Name
 	}
 	return q, true
 }
@@ -406,10 +313,8 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 		if p := b.Spec.Trigger.Poll; p != nil && p.Duration > 0 {
 			poll = p.Duration
 		}
-		if w := b.Spec.Trigger.Webhook; w != nil {
-			if t.hooks.delivers(b.Namespace, w.Name) {
-				poll *= besideWebhook
-			}
+		if t.hooks.delivers(b) {
+			poll *= besideWebhook
 		}
 		shortest = min(shortest, poll)
 	}
@@ -418,7 +323,7 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 
 // ask the server, and start the runs of builds whose branch has moved. It returns when to ask
 // again.
-func (t *Triggers) ask(ctx context.Context, q question, s *state,
+func (t *Triggers) ask(ctx context.Context, q git.Login, s *state,
 	builds []*api.AgentBuild) (wait time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -428,16 +333,16 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state,
 		t.Observe(err, time.Since(begun))
 	}
 	if err != nil && ctx.Err() == nil {
-		t.Log.Info("asking a Git server for moved branches", "namespace", q.namespace, "repository",
-			q.repository, "problem", text.Printable(err.Error()))
+		t.Log.Info("asking a Git server for moved branches", "namespace",
+			q.Secret.Namespace, "repository", q.Repository, "problem", text.Printable(err.Error()))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wait = t.interval(builds)
 	if s.failed = err != nil; s.failed {
-		wait = max(wait, t.retries.When(q.request()))
+		wait = max(wait, t.retries.When(requestFor(q)))
 	} else {
-		t.retries.Forget(q.request())
+		t.retries.Forget(requestFor(q))
 	}
 	if again {
 		wait = min(wait, soon)
@@ -449,12 +354,13 @@ func (t *Triggers) ask(ctx context.Context, q question, s *state,
 
 // answer a question: start the runs of what has moved, and derive the builds of what is new. again
 // says that what was asked is not consistent yet.
-func (t *Triggers) answer(ctx context.Context, q question,
+func (t *Triggers) answer(ctx context.Context, q git.Login,
 	builds []*api.AgentBuild) (again bool, _ error) {
-	repository, err := t.open(ctx, q)
+	repository, err := t.Open(ctx, q)
 	if err != nil {
 		return false, err
 	}
+	repository.Limit = maxHistory
 	refs, err := repository.References(ctx)
 	if err != nil {
 		return false, err
@@ -475,34 +381,6 @@ type remote struct {
 	refs    map[string]plumbing.Hash
 	changes map[[2]string]gitremote.Change // by the two commits
 	again   bool                           // to be asked soon
-}
-
-// open the repository with its login.
-func (t *Triggers) open(ctx context.Context, q question) (r gitremote.Repository, err error) {
-	r = gitremote.Repository{URL: q.repository, Dial: t.Dial, Limit: maxHistory}
-	if q.secret == "" {
-		return r, nil
-	}
-	endpoint, err := transport.NewEndpoint(r.URL)
-	if err != nil {
-		return r, err
-	}
-	secret, err := git.ReadSecret(ctx, t.live,
-		types.NamespacedName{Namespace: q.namespace, Name: q.secret},
-		"spec.source.sourceCredentials", compose.PurposeGit, api.ReasonSecretInvalid)
-	if err != nil {
-		return r, err
-	}
-	data, unfit := gitremote.Take(secret, r.URL, t.PlainHTTP)
-	if unfit != nil {
-		return r, unfit
-	}
-	auth, unfit := gitremote.Login(endpoint, q.user, q.secret, data)
-	if unfit != nil {
-		return r, unfit
-	}
-	r.Auth = auth
-	return r, nil
 }
 
 // compare the branches of the server with what builds were made of.
@@ -633,40 +511,4 @@ func skipOf(change gitremote.Change, older string, paths []string) *skip {
 		return &skip{why: "its message has the trailer Armature-Build"}
 	}
 	return nil
-}
-
-// hint that builds with a webhook's Secret may have moved, in a trace.
-func (t *Triggers) hint(namespace, name, trace string) {
-	t.hooks.deliver(namespace, name)
-	limited, cancel := context.WithTimeout(context.Background(), secretTime)
-	defer cancel()
-	for _, b := range t.ofOthers(namespace, name) {
-		delivered := map[string]string{
-			keys.AnnotationHook: time.Now().UTC().Format(time.RFC3339Nano)}
-		if err := t.annotate(limited, &b, delivered); err != nil {
-			t.Log.Error(err, "telling another shard of a webhook, whose branch it then polls",
-				"build", client.ObjectKeyFromObject(&b))
-		}
-	}
-	var all api.AgentBuildList
-	if err := t.List(context.Background(), &all, client.InNamespace(namespace),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return // of the cache, which fails only at the end
-	}
-	due := map[reconcile.Request]*api.AgentBuild{}
-	for i, b := range all.Items {
-		if q, ok := questionOf(&b); ok && b.Spec.Trigger.Webhook != nil &&
-			b.Spec.Trigger.Webhook.Name == name {
-			due[q.request()] = &all.Items[i]
-		}
-	}
-	for request, b := range due {
-		t.mu.Lock()
-		if t.states[request] == nil {
-			t.states[request] = &state{next: time.Now().Add(defaultPoll)}
-		}
-		t.states[request].hinted, t.states[request].trace = true, trace
-		t.mu.Unlock()
-		t.woken <- event.GenericEvent{Object: b}
-	}
 }

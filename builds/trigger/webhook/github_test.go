@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The payloads that GitHub publishes go through the receiver: signed ones are accepted or
@@ -34,9 +36,9 @@ func TestGitHubsExamples(t *testing.T) {
 	}
 	secret := []byte("a secret of some length")
 	woken := 0
-	receiver := &Receiver{Known: func(string, string) bool { return true },
-		Secrets: func(context.Context, string, string) [][]byte { return [][]byte{secret} },
-		Wake:    func(string, string, string) { woken++ }, Counts: NewCounts()}
+	receiver := &Receiver{Known: func(types.NamespacedName) bool { return true },
+		Secrets: func(context.Context, types.NamespacedName) [][]byte { return [][]byte{secret} },
+		Wake:    func(types.NamespacedName, string) { woken++ }, Counts: NewCounts()}
 	receiver.Server("")
 	deliver := func(event string, signed, body []byte) int {
 		r := httptest.NewRequest(http.MethodPost, "/hook/team1/github", bytes.NewReader(body))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/render/process/metrics"
@@ -29,11 +30,11 @@ var errBusy = errors.New("too many deliveries are read at the moment")
 // Receiver takes deliveries at /hook/NAMESPACE/SECRET.
 type Receiver struct {
 	// Known reports whether a build names a hook, without asking anybody.
-	Known func(namespace, name string) bool
+	Known func(hook types.NamespacedName) bool
 	// Secrets of a hook that is known, for a delivery that has a signature.
-	Secrets func(ctx context.Context, namespace, name string) [][]byte
+	Secrets func(ctx context.Context, hook types.NamespacedName) [][]byte
 	// Wake is called for each delivery that is signed and concerns a build, with its traceparent.
-	Wake func(namespace, name, trace string)
+	Wake func(hook types.NamespacedName, trace string)
 	// Counts deliveries by verdict.
 	Counts *prometheus.CounterVec
 	// Traces of builds; nil makes none.
@@ -57,8 +58,8 @@ func (r *Receiver) Server(address string) *http.Server {
 	r.memory = semaphore.NewWeighted(maxMemory)
 	r.accept = r.Traces.Handler("webhook",
 		http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-			namespace, name, _ := hook(request.URL.Path)
-			r.Wake(namespace, name, traces.Of(request.Context()))
+			named, _ := hook(request.URL.Path)
+			r.Wake(named, traces.Of(request.Context()))
 			answer(w, http.StatusAccepted)
 		}))
 	return &http.Server{Addr: address, Handler: r, ReadHeaderTimeout: 10 * time.Second,
@@ -93,8 +94,8 @@ func (r *Receiver) judge(w http.ResponseWriter,
 		return http.StatusMethodNotAllowed, "refused"
 	}
 	// What costs nothing comes first: strangers take no memory, and ask nobody.
-	namespace, name, ok := hook(request.URL.Path)
-	if !ok || !IsSigned(request.Header) || !r.Known(namespace, name) {
+	named, ok := hook(request.URL.Path)
+	if !ok || !IsSigned(request.Header) || !r.Known(named) {
 		return http.StatusUnauthorized, "refused"
 	}
 	body, held, err := r.read(http.MaxBytesReader(w, request.Body, maxBody))
@@ -108,8 +109,8 @@ func (r *Receiver) judge(w http.ResponseWriter,
 	case err != nil:
 		return http.StatusBadRequest, "refused"
 	}
-	if secrets := r.Secrets(request.Context(), namespace, name); !Verify(request.Header, body,
-		time.Now(), secrets...) {
+	secrets := r.Secrets(request.Context(), named)
+	if !Verify(request.Header, body, time.Now(), secrets...) {
 		return http.StatusUnauthorized, "refused"
 	}
 	if !Concerns(request.Header) {
@@ -140,8 +141,10 @@ func (r *Receiver) read(body io.Reader) (text []byte, held int64, err error) {
 }
 
 // hook of a path.
-func hook(path string) (namespace, name string, ok bool) {
-	rest, ok := strings.CutPrefix(path, "/hook/")
-	namespace, name, both := strings.Cut(rest, "/")
-	return namespace, name, ok && both && namespace != "" && name != "" && !strings.Contains(name, "/")
+func hook(path string) (named types.NamespacedName, ok bool) {
+	parts := strings.Split(path, "/")
+	if len(parts) != 4 || parts[0] != "" || parts[1] != "hook" || parts[2] == "" || parts[3] == "" {
+		return named, false
+	}
+	return types.NamespacedName{Namespace: parts[2], Name: parts[3]}, true
 }

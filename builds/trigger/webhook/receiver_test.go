@@ -19,6 +19,7 @@ import (
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/controller/traces"
 )
@@ -37,12 +38,12 @@ func serve(t *testing.T) *receiver {
 	t.Helper()
 	r := &receiver{}
 	r.receiver = &Receiver{Counts: NewCounts(),
-		Known:   func(namespace, name string) bool { return namespace == "team" && name == "hook" },
-		Secrets: func(context.Context, string, string) [][]byte { return [][]byte{[]byte(token)} },
-		Wake: func(namespace, name, _ string) {
+		Known:   func(hook types.NamespacedName) bool { return hook.String() == "team/hook" },
+		Secrets: func(context.Context, types.NamespacedName) [][]byte { return [][]byte{[]byte(token)} },
+		Wake: func(hook types.NamespacedName, _ string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.woken = append(r.woken, namespace+"/"+name)
+			r.woken = append(r.woken, hook.String())
 		}}
 	r.Server = httptest.NewUnstartedServer(nil)
 	r.Config = r.receiver.Server("")
@@ -245,7 +246,7 @@ func TestSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.receiver.Traces, r.receiver.Wake =
-		tracer, func(_, _, parent string) { trace = strings.Split(parent, "-")[1] }
+		tracer, func(_ types.NamespacedName, parent string) { trace = strings.Split(parent, "-")[1] }
 	r.Config.Handler = r.receiver.Server("").Handler
 	for signed, want := range map[string]int{"another body": http.StatusUnauthorized,
 		"{}": http.StatusAccepted} {

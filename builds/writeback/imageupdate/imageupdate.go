@@ -27,7 +27,7 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/controller/traces"
+	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/builds/writeback/imageupdate/api"
@@ -38,21 +38,10 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Options of the controller.
+// Options of the controller. ImageUpdates of a shard write the builds of all shards, and those of
+// their own as soon as they have finished.
 type Options struct {
-	// Dial opens connections to Git servers and registries; see gitremote.Dial.
-	Dial gitremote.Dial
-	// Forges are asked for pull requests and commits.
-	Forges *forge.Clients
-	// PlainHTTP lists hosts that a login is sent to over http as well.
-	PlainHTTP []string
-	// FieldOwner of what the controller writes.
-	FieldOwner string
-	// Shard of the ImageUpdates to reconcile. They write the builds of all shards, and those of
-	// their own as soon as they have finished.
-	Shard process.Shard
-	// Traces of builds; nil makes none.
-	Traces *traces.Tracer
+	git.Access
 	// Statement returns what the platform attested about an image of a build; see
 	// attester.Verifier. Required.
 	Statement func(ctx context.Context, build *buildapi.AgentBuild,
@@ -77,9 +66,8 @@ const (
 
 type reconciler struct {
 	client.Client
-	live    client.Reader
+	Options
 	events  events.EventRecorder
-	options Options
 	writing chan struct{} // those who write
 }
 
@@ -94,10 +82,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	} else if err != nil {
 		return fmt.Errorf("looking for ImageUpdate: %w", err)
 	}
-	r := &reconciler{Client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		events: mgr.GetEventRecorder(o.FieldOwner), options: o,
-		writing: make(chan struct{}, writers)}
-	r.options.Dial = impatient(o.Dial, maxSilence)
+	o.Dial = impatient(o.Dial, maxSilence)
+	r := &reconciler{Client: mgr.GetClient(), Options: o,
+		events: mgr.GetEventRecorder(o.FieldOwner), writing: make(chan struct{}, writers)}
 	fair := managers.NewFairness(workers, 1) // a slow server of one namespace takes one worker
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
@@ -135,7 +122,7 @@ func (r *reconciler) updatesOf(ctx context.Context, o client.Object) (out []reco
 		return nil // of the cache, which does not fail
 	}
 	for _, u := range all.Items {
-		if covers(&u, o.GetName()) && r.options.Shard.Has(&u) {
+		if covers(&u, o.GetName()) && r.Shard.Has(&u) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&u)})
 		}
 	}
@@ -151,7 +138,7 @@ func (r *reconciler) Reconcile(ctx context.Context,
 	request reconcile.Request) (reconcile.Result, error) {
 	var u api.ImageUpdate
 	if err := r.Get(ctx, request.NamespacedName, &u); err != nil || u.DeletionTimestamp != nil ||
-		!r.options.Shard.Has(&u) {
+		!r.Shard.Has(&u) {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	before := u.DeepCopy()
@@ -207,8 +194,8 @@ func (r *reconciler) builds(ctx context.Context,
 	err error) {
 	var all buildapi.AgentBuildList
 	from := client.Reader(r)
-	if r.options.Shard.Key != "" {
-		from = r.live
+	if r.Shard.Key != "" {
+		from = r.Live
 	}
 	if err := from.List(ctx, &all, client.InNamespace(u.Namespace)); err != nil {
 		return nil, nil, "", err
@@ -301,7 +288,7 @@ func shorten(content string) string {
 // patch the status where it has changed.
 func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) error {
 	err := r.Status().Patch(ctx, after, client.MergeFrom(before),
-		client.FieldOwner(r.options.FieldOwner))
+		client.FieldOwner(r.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,7 +25,6 @@ import (
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/deliver/sign"
-	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
 )
 
@@ -39,7 +37,11 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 	if u.Spec.Author != nil {
 		to.Name, to.Email = u.Spec.Author.Name, u.Spec.Author.Email
 	}
-	var pulls forge.Forge
+	login := git.Login{
+		Repository: u.Spec.Repository, Field: "spec.credentials", Reason: api.ReasonInvalid,
+		Secret: types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Credentials.Name},
+		Write:  u.Spec.Via != "api",
+	}
 	if u.Spec.Policy == "pullRequest" {
 		to.Proposal = "armature/pin/" + u.Namespace + "/" + u.Name
 	} else {
@@ -48,10 +50,8 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 	if err := to.Check(); err != nil {
 		return process.Stalled(api.ReasonInvalid, err)
 	}
-	var login forge.Credential
 	var err error
-	if to.Remote, login, err = r.remote(ctx, u.Namespace, "spec.credentials", u.Spec.Repository,
-		u.Spec.Credentials.Name, u.Spec.Via != "api"); err != nil {
+	if to.Remote, err = r.open(ctx, login); err != nil {
 		return err
 	}
 	// A silent server is found out before others wait for it.
@@ -66,8 +66,9 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	var pulls forge.Forge
 	if to.Proposal != "" || u.Spec.Via == "api" {
-		if pulls, err = r.forge(u, login); err != nil {
+		if pulls, err = r.Forge(ctx, "spec.forge", u.Spec.Forge, login); err != nil {
 			return err
 		}
 	}
@@ -86,12 +87,14 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 		return err
 	}
 	to.Descends = func(ctx context.Context, b writeback.Built, older string) (bool, error) {
-		login := ""
-		if s := builds[b.Name].Spec.Source.SourceCredentials; s != nil {
-			login = s.Name
+		login := git.Login{
+			Repository: b.Repository, Secret: types.NamespacedName{Namespace: b.Namespace},
+			Field: "spec.source.sourceCredentials of AgentBuild " + b.Name, Reason: api.ReasonInvalid,
 		}
-		source, _, err := r.remote(ctx, b.Namespace,
-			"spec.source.sourceCredentials of AgentBuild "+b.Name, b.Repository, login, false)
+		if s := builds[b.Name].Spec.Source.SourceCredentials; s != nil {
+			login.Secret.Name = s.Name
+		}
+		source, err := r.open(ctx, login)
 		if err != nil {
 			return false, err
 		}
@@ -105,7 +108,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 		return err
 	}
 	for _, b := range result.Changed {
-		r.options.Traces.Start(traces.Since(context.Background(), began,
+		r.Traces.Start(traces.Since(context.Background(), began,
 			builds[b.Name].Status.TraceParent), "build.pin", "build", u.Namespace+"/"+b.Name,
 			"imageupdate", u.Name, "commit", result.Commit, "pull_request", u.Status.PullRequest).
 			End(time.Now(), false)
@@ -137,7 +140,7 @@ func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate,
 	known := make(map[string]answer) // by build and image
 	for name, b := range builds {
 		if image := b.Status.BuiltImage; !slices.Contains(u.Status.Written, image) {
-			found, err := r.options.Statement(ctx, b, image)
+			found, err := r.Statement(ctx, b, image)
 			known[name+" "+image] = answer{found, err}
 		}
 	}
@@ -145,7 +148,7 @@ func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate,
 		if a, ok := known[b.Name+" "+b.Image]; ok {
 			return a.Statement, a.error
 		}
-		return r.options.Statement(ctx, builds[b.Name], b.Image)
+		return r.Statement(ctx, builds[b.Name], b.Image)
 	}
 }
 
@@ -181,56 +184,10 @@ func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeba
 	return nil
 }
 
-// remote is a repository with the login of a Secret; an empty name is none. write is for a
-// login that is made for one purpose.
-func (r *reconciler) remote(ctx context.Context, namespace, field, address, secret string,
-	write bool) (to gitremote.Repository, login forge.Credential, err error) {
-	parsed, err := gitrepo.Parse(address)
-	if err != nil {
-		return to, login, invalid("%w\n  hint: %s", err, gitrepo.Hint)
-	}
-	to = gitremote.Repository{URL: parsed.String(), Limit: maxHistory, Dial: r.options.Dial}
-	endpoint, err := transport.NewEndpoint(to.URL)
-	if err != nil || secret == "" {
-		return to, login, err
-	}
-	taken, err := git.ReadSecret(ctx, r.live,
-		types.NamespacedName{Namespace: namespace, Name: secret}, field, compose.PurposeGit,
-		api.ReasonInvalid)
-	if err != nil {
-		return to, login, err
-	}
-	data, unfit := gitremote.Take(taken, to.URL, r.options.PlainHTTP)
-	if unfit != nil {
-		return to, login, invalid("%s: %w", field, unfit)
-	}
-	if login, err = forge.CredentialOf(namespace, data); err == nil && login.App != nil {
-		token, err := r.options.Forges.GitToken(ctx, to.URL, login, write)
-		if err != nil {
-			return to, login, err
-		}
-		data = map[string][]byte{corev1.BasicAuthUsernameKey: []byte("x-access-token"),
-			corev1.BasicAuthPasswordKey: []byte(token)}
-	}
-	auth, unfit := gitremote.Login(endpoint, "", secret, data)
-	if unfit != nil {
-		return to, login, invalid("%s: %w", field, unfit)
-	}
-	to.Auth = auth
-	return to, login, nil
-}
-
-// forge of the repository.
-func (r *reconciler) forge(u *api.ImageUpdate, login forge.Credential) (forge.Forge, error) {
-	if login.Token == "" && login.App == nil {
-		return nil, invalid("spec.credentials: Secret %s has no token, which the API of the forge "+
-			"needs", u.Spec.Credentials.Name)
-	}
-	f, err := r.options.Forges.Open(u.Spec.Forge, u.Spec.Repository, login)
-	if err != nil {
-		return nil, invalid("spec.forge: %w", err)
-	}
-	return f, nil
+func (r *reconciler) open(ctx context.Context, l git.Login) (gitremote.Repository, error) {
+	to, err := r.Open(ctx, l)
+	to.Limit = maxHistory
+	return to, err
 }
 
 // signer of the commits; nil for none.
@@ -238,9 +195,9 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 	if u.Spec.SigningKey == nil {
 		return nil, nil
 	}
-	secret, err := git.ReadSecret(ctx, r.live,
-		types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.SigningKey.Name},
-		"spec.signingKey", compose.PurposeSigning, api.ReasonInvalid)
+	secret, err := r.Secret(ctx, git.Login{
+		Secret: types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.SigningKey.Name},
+		Field:  "spec.signingKey", Reason: api.ReasonInvalid}, compose.PurposeSigning)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +224,7 @@ func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate,
 		return nil, nil
 	}
 	key := types.NamespacedName{Namespace: u.Namespace, Name: u.Spec.Verify.Name}
-	files, err := git.ReadFiles(ctx, r.live, key)
+	files, err := git.ReadFiles(ctx, r.Live, key)
 	if apierrors.IsNotFound(err) {
 		return nil, invalid("spec.verify: ConfigMap %s does not exist", key)
 	} else if err != nil {
@@ -282,15 +239,15 @@ func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate,
 	if err != nil {
 		return nil, invalid("spec.verify: ConfigMap %s: %w", key, err)
 	}
-	policy.Transport = oci.TransportTo(r.options.Dial)
+	policy.Transport = oci.TransportTo(r.Dial)
 	return func(ctx context.Context, b writeback.Built) error {
 		image, err := attest.ImageOf(builds[b.Name], b.Image)
 		if err != nil {
 			return err
 		}
 		judged := policy
-		judged.PlainHTTP = registry.IsPlainHTTP(r.options.PlainHTTP, image.RegistryStr())
-		if judged.Keychain, err = registry.Login(ctx, r.live, builds[b.Name]); err != nil {
+		judged.PlainHTTP = registry.IsPlainHTTP(r.PlainHTTP, image.RegistryStr())
+		if judged.Keychain, err = registry.Login(ctx, r.Live, builds[b.Name]); err != nil {
 			return err
 		}
 		_, err = sign.Verify(ctx, image, judged)
