@@ -154,7 +154,7 @@ func unfinished(r *api.ReportStatus) bool {
 
 // sum of a status.
 func sum(s forge.Status) string {
-	all := []any{s.Commit, s.Context, s.State, s.Description, s.URL, s.ID, s.Summary, s.Annotations}
+	all := []any{s.Commit, s.Context, s.State, s.Description, s.ID, s.Summary, s.Annotations}
 	hash := sha256.Sum256(fmt.Appendf(nil, "%q", all))
 	return hex.EncodeToString(hash[:16])
 }

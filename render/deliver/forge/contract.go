@@ -96,8 +96,6 @@ type Status struct {
 	State   State
 	// Description is one line. It is cut at the length that the server takes.
 	Description string
-	// URL of details; empty for none.
-	URL string
 	// ID of one attempt, such as the name of a run. Another ID is another check run.
 	ID string
 	// Summary is Markdown, and Annotations are lines of files. Only check runs show them.
@@ -125,7 +123,6 @@ type PullRequest struct {
 	Fork         bool
 	Base         string
 	Open, Merged bool
-	Labels       []string
 }
 
 // Comment on a pull request.
@@ -161,10 +158,8 @@ type Commit struct {
 // Credential of an account. It is secret. It is sent to the API of the repository's server
 // alone, over HTTPS.
 type Credential struct {
-	// Token, or the password of User.
+	// Token or password.
 	Token string
-	// User of the password; empty for a token that is sent alone.
-	User string
 	// App of GitHub, instead of Token. Each request is sent with an installation token of
 	// the one repository that has only the right that the request needs.
 	App *App

@@ -113,10 +113,7 @@ func CredentialOf(namespace string, data map[string][]byte) (c Credential, err e
 		}
 		return c, nil
 	}
-	if c.Token = text("token"); c.Token == "" {
-		c.Token, c.User = text("password"), text("username")
-	}
-	if c.Token == "" {
+	if c.Token = cmp.Or(text("token"), text("password")); c.Token == "" {
 		return c, errors.New("it has neither a token, a password nor a githubAppID")
 	}
 	return c, nil

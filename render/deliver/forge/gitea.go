@@ -48,16 +48,14 @@ func (t *tea) SetStatus(ctx context.Context, s Status) error {
 		Skipped: gitea.StatusSuccess, Failure: gitea.StatusFailure,
 	}[s.State], gitea.StatusError)
 	want := gitea.CreateStatusOption{
-		State: state, TargetURL: s.URL, Description: line(s.Description, 255), Context: s.Context,
+		State: state, Description: line(s.Description, 255), Context: s.Context,
 	}
 	all, _, err := client.GetCombinedStatus(t.owner, t.name, s.Commit)
 	if err != nil {
 		return err
 	}
 	for _, is := range all.Statuses {
-		same := is.Context == want.Context && is.State == state &&
-			is.Description == want.Description
-		if same && is.TargetURL == want.TargetURL {
+		if is.Context == want.Context && is.State == state && is.Description == want.Description {
 			return nil
 		}
 	}
@@ -121,9 +119,6 @@ func (t *tea) pull(p *gitea.PullRequest, err error) (*PullRequest, error) {
 		out.Head, out.Commit, out.Base = p.Head.Ref, p.Head.Sha, p.Base.Ref
 		out.Fork = p.Head.RepoID != p.Base.RepoID
 	}
-	for _, l := range p.Labels {
-		out.Labels = append(out.Labels, l.Name)
-	}
 	return out, nil
 }
 
@@ -159,16 +154,15 @@ func (t *tea) PullRequests(ctx context.Context, head string) (out []PullRequest,
 	return out[:min(len(out), mostIncoming)], nil
 }
 
-func (t *tea) create(ctx context.Context, p Proposal) (*PullRequest, error) {
+func (t *tea) propose(ctx context.Context, number int, p Proposal) (*PullRequest, error) {
+	if number != 0 {
+		text := gitea.EditPullRequestOption{Title: p.Title, Body: &p.Body}
+		made, _, err := t.client(ctx).EditPullRequest(t.owner, t.name, int64(number), text)
+		return t.pull(made, err)
+	}
 	want := gitea.CreatePullRequestOption{Head: p.Head, Base: p.Base, Title: p.Title, Body: p.Body}
 	made, _, err := t.client(ctx).CreatePullRequest(t.owner, t.name, want)
 	return t.pull(made, err)
-}
-
-func (t *tea) edit(ctx context.Context, number int, p Proposal) error {
-	text := gitea.EditPullRequestOption{Title: p.Title, Body: &p.Body}
-	_, _, err := t.client(ctx).EditPullRequest(t.owner, t.name, int64(number), text)
-	return err
 }
 
 func (t *tea) tip(ctx context.Context, branch string) (string, error) {

@@ -199,8 +199,7 @@ func (h *hub) SetStatus(ctx context.Context, s Status) error {
 		Failure: "failure",
 	}[s.State], "error")
 	text := line(s.Description, 140)
-	want := github.RepoStatus{State: &state, Context: &s.Context, Description: &text,
-		TargetURL: optional(s.URL)}
+	want := github.RepoStatus{State: &state, Context: &s.Context, Description: &text}
 	repositories := h.clients[setChecks].Repositories
 	options := &github.ListOptions{PerPage: 100}
 	for range maxPages {
@@ -209,7 +208,7 @@ func (h *hub) SetStatus(ctx context.Context, s Status) error {
 			return err
 		}
 		for _, is := range all.Statuses {
-			same := is.GetState() == state && is.GetDescription() == text && is.GetTargetURL() == s.URL
+			same := is.GetState() == state && is.GetDescription() == text
 			if same && strings.EqualFold(is.GetContext(), s.Context) {
 				return nil
 			}
@@ -265,8 +264,8 @@ func (h *hub) check(ctx context.Context, s Status) error {
 	equal := mine == nil
 	if mine == nil {
 		mine, _, err = client.CreateCheckRun(ctx, h.owner, h.name, github.CreateCheckRunOptions{
-			Name: s.Context, HeadSHA: s.Commit, ExternalID: &s.ID, DetailsURL: optional(s.URL),
-			Status: &status, Conclusion: optional(conclusion), Output: output(),
+			Name: s.Context, HeadSHA: s.Commit, ExternalID: &s.ID, Status: &status,
+			Conclusion: optional(conclusion), Output: output(),
 		})
 		if err != nil {
 			return err
@@ -275,13 +274,11 @@ func (h *hub) check(ctx context.Context, s Status) error {
 		out := mine.GetOutput()
 		notes = notes[min(len(notes), out.GetAnnotationsCount()):] // the requests append them
 		equal = mine.GetStatus() == status && mine.GetConclusion() == conclusion &&
-			out.GetTitle() == title &&
-			out.GetSummary() == summary && (s.URL == "" || mine.GetDetailsURL() == s.URL)
+			out.GetTitle() == title && out.GetSummary() == summary
 		equal = equal || mine.GetStatus() == "completed" && !s.State.Done() // it comes late
 	}
 	update := github.UpdateCheckRunOptions{
-		Name: s.Context, DetailsURL: optional(s.URL), Status: &status,
-		Conclusion: optional(conclusion),
+		Name: s.Context, Status: &status, Conclusion: optional(conclusion),
 	}
 	for ; !equal || len(notes) > 0; equal = true {
 		update.Output = output()
@@ -416,17 +413,13 @@ func (h *hub) pull(p *github.PullRequest, err error) (*PullRequest, error) {
 		return nil, err
 	}
 	head, base := p.GetHead(), p.GetBase()
-	out := &PullRequest{
+	return &PullRequest{
 		Number: p.GetNumber(), URL: p.GetHTMLURL(), Title: p.GetTitle(), Body: p.GetBody(),
 		Author: p.GetUser().GetLogin(), Head: head.GetRef(), Commit: head.GetSHA(),
 		Base: base.GetRef(),
 		Fork: head.GetRepo().GetID() == 0 || head.GetRepo().GetID() != base.GetRepo().GetID(),
 		Open: p.GetState() == "open", Merged: p.GetMerged() || p.MergedAt != nil,
-	}
-	for _, l := range p.Labels {
-		out.Labels = append(out.Labels, l.GetName())
-	}
-	return out, nil
+	}, nil
 }
 
 // PullRequest by its number.
@@ -452,16 +445,16 @@ func (h *hub) PullRequests(ctx context.Context, head string) (out []PullRequest,
 	return out, err
 }
 
-func (h *hub) create(ctx context.Context, p Proposal) (*PullRequest, error) {
+func (h *hub) propose(ctx context.Context, number int, p Proposal) (*PullRequest, error) {
+	pulls := h.clients[setPulls].PullRequests
+	if number != 0 {
+		text := &github.PullRequest{Title: &p.Title, Body: &p.Body}
+		made, _, err := pulls.Edit(ctx, h.owner, h.name, number, text)
+		return h.pull(made, err)
+	}
 	want := &github.NewPullRequest{Title: &p.Title, Body: &p.Body, Head: &p.Head, Base: &p.Base}
-	made, _, err := h.clients[setPulls].PullRequests.Create(ctx, h.owner, h.name, want)
+	made, _, err := pulls.Create(ctx, h.owner, h.name, want)
 	return h.pull(made, err)
-}
-
-func (h *hub) edit(ctx context.Context, number int, p Proposal) error {
-	text := &github.PullRequest{Title: &p.Title, Body: &p.Body}
-	_, _, err := h.clients[setPulls].PullRequests.Edit(ctx, h.owner, h.name, number, text)
-	return err
 }
 
 const (

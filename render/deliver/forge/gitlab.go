@@ -55,7 +55,6 @@ func (l *lab) SetStatus(ctx context.Context, s Status) error {
 	}[s.State], gitlab.Failed)
 	want := &gitlab.SetCommitStatusOptions{
 		State: state, Name: &s.Context, Description: gitlab.Ptr(line(s.Description, 255)),
-		TargetURL: optional(s.URL),
 	}
 	for _, prefix := range []string{"refs/heads/", "refs/tags/"} {
 		if name, ok := strings.CutPrefix(s.Ref, prefix); ok {
@@ -78,7 +77,7 @@ func (l *lab) SetStatus(ctx context.Context, s Status) error {
 	}
 	if is != nil {
 		sameText := is.Description == *want.Description || !s.State.Done()
-		if is.Status == string(state) && sameText && is.TargetURL == s.URL {
+		if is.Status == string(state) && sameText {
 			return nil
 		}
 		want.PipelineID = &is.PipelineID
@@ -146,7 +145,7 @@ func (l *lab) putComment(ctx context.Context, number int, id int64, body string)
 func (l *lab) pull(m *gitlab.BasicMergeRequest) *PullRequest {
 	out := &PullRequest{
 		Number: int(m.IID), URL: m.WebURL, Title: m.Title, Body: m.Description,
-		Head: m.SourceBranch, Commit: m.SHA, Base: m.TargetBranch, Labels: m.Labels,
+		Head: m.SourceBranch, Commit: m.SHA, Base: m.TargetBranch,
 		Fork: m.SourceProjectID == 0 || m.SourceProjectID != m.TargetProjectID,
 		Open: m.State == "opened" || m.State == "locked", Merged: m.State == "merged",
 	}
@@ -183,22 +182,23 @@ func (l *lab) PullRequests(ctx context.Context, head string) (out []PullRequest,
 	return out, err
 }
 
-func (l *lab) create(ctx context.Context, p Proposal) (*PullRequest, error) {
-	m, _, err := l.client.MergeRequests.CreateMergeRequest(l.path,
-		&gitlab.CreateMergeRequestOptions{
-			Title: &p.Title, Description: &p.Body, SourceBranch: &p.Head, TargetBranch: &p.Base,
-		}, gitlab.WithContext(ctx))
+func (l *lab) propose(ctx context.Context, number int, p Proposal) (*PullRequest, error) {
+	var m *gitlab.MergeRequest
+	var err error
+	if number != 0 {
+		text := &gitlab.UpdateMergeRequestOptions{Title: &p.Title, Description: &p.Body}
+		m, _, err = l.client.MergeRequests.UpdateMergeRequest(l.path, int64(number), text,
+			gitlab.WithContext(ctx))
+	} else {
+		m, _, err = l.client.MergeRequests.CreateMergeRequest(l.path,
+			&gitlab.CreateMergeRequestOptions{
+				Title: &p.Title, Description: &p.Body, SourceBranch: &p.Head, TargetBranch: &p.Base,
+			}, gitlab.WithContext(ctx))
+	}
 	if err != nil {
 		return nil, err
 	}
 	return l.pull(&m.BasicMergeRequest), nil
-}
-
-func (l *lab) edit(ctx context.Context, number int, p Proposal) error {
-	text := &gitlab.UpdateMergeRequestOptions{Title: &p.Title, Description: &p.Body}
-	_, _, err := l.client.MergeRequests.UpdateMergeRequest(l.path, int64(number), text,
-		gitlab.WithContext(ctx))
-	return err
 }
 
 func (l *lab) tip(ctx context.Context, branch string) (string, error) {

@@ -30,9 +30,8 @@ type server interface {
 
 	// me returns the account of the credential; id is 0 if the server does not show it.
 	me(ctx context.Context) (id int64, login string, err error)
-	// create and edit a pull request.
-	create(ctx context.Context, p Proposal) (*PullRequest, error)
-	edit(ctx context.Context, number int, p Proposal) error
+	// propose creates a pull request if number is 0, and changes its text otherwise.
+	propose(ctx context.Context, number int, p Proposal) (*PullRequest, error)
 	// comments lists a page of comments, from 1. next is the following page, and last the last
 	// one where pages begin with the oldest comment; 0 for none.
 	comments(ctx context.Context, number, page int) (found []comment, next, last int, err error)
@@ -102,7 +101,7 @@ func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool
 		return nil, false, fmt.Errorf("looking for an open pull request: %w", err)
 	}
 	if open == nil {
-		made, failed := r.create(ctx, p)
+		made, failed := r.propose(ctx, 0, p)
 		if failed == nil {
 			return made, true, nil
 		}
@@ -115,7 +114,7 @@ func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool
 		open.Title == p.Title && strings.TrimSpace(open.Body) == strings.TrimSpace(p.Body) {
 		return open, false, nil
 	}
-	if err := r.edit(ctx, open.Number, p); err != nil {
+	if _, err := r.propose(ctx, open.Number, p); err != nil {
 		return nil, false, fmt.Errorf("changing the text of the pull request: %w", err)
 	}
 	return open, false, nil

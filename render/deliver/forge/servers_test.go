@@ -89,7 +89,7 @@ func (s *scripted) must(call func() error, all ...exchange) {
 }
 
 var status = Status{Commit: commitA, Ref: "refs/heads/main", Context: "armature/team1/weather",
-	State: Running, Description: "it builds", URL: "https://example.com/x"}
+	State: Running, Description: "it builds"}
 
 func TestGitLab(t *testing.T) {
 	s := newScripted(t, "Private-Token: hunter2-token")
@@ -127,7 +127,7 @@ func TestGitLab(t *testing.T) {
 	set := func() error { return f.SetStatus(t.Context(), status) }
 	post := func(body string) exchange {
 		return exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`,
-			body: `{"state": "running", "name": "armature/team1/weather", "ref": "main", "target_url": "https://example.com/x", "description": "it builds"` + body + `}`}
+			body: `{"state": "running", "name": "armature/team1/weather", "ref": "main", "description": "it builds"` + body + `}`}
 	}
 	s.must(set, exchange{request: list, answer: `[]`}, post(""))
 	s.must(set,
@@ -136,14 +136,14 @@ func TestGitLab(t *testing.T) {
 		post(`, "pipeline_id": 9`))
 	s.must(set,
 		exchange{request: list,
-			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running", "target_url": "https://example.com/x"}]`})
+			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running"}]`})
 	again := post(`, "pipeline_id": 9`)
 	again.status, again.answer =
 		400,
 		`{"message":"Cannot transition status via :run from :running (Reason(s): Status cannot transition via \"run\")"}`
 	s.must(set,
 		exchange{request: list,
-			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "running", "pipeline_id": 9}]`}, again)
+			answer: `[{"id": 1, "name": "armature/team1/weather", "status": "success", "pipeline_id": 9}]`}, again)
 
 	me := exchange{request: "GET /api/v4/user",
 		answer: `{"id": 3, "username": "bot", "email": "bot@example.com"}`}
@@ -179,7 +179,7 @@ func TestGitLab(t *testing.T) {
 				Proposal{Head: "next", Base: "main", Title: "Pin", Body: "text", Refresh: true})
 			if err == nil &&
 				(made != isNew || got.URL != "https://forge/5" || got.Fork || got.Number != 5 ||
-					got.Labels[0] != "x" || got.Commit != commitB) {
+					got.Commit != commitB) {
 				t.Errorf("%v, %+v", made, got)
 			}
 			return err
@@ -295,10 +295,10 @@ func TestGitea(t *testing.T) {
 	set := func() error { return f.SetStatus(t.Context(), status) }
 	s.must(set, exchange{request: list, answer: `{"statuses": []}`},
 		exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`,
-			body: `{"state": "pending", "target_url": "https://example.com/x", "description": "it builds", "context": "armature/team1/weather"}`})
+			body: `{"state": "pending", "target_url": "", "description": "it builds", "context": "armature/team1/weather"}`})
 	s.must(set,
 		exchange{request: list,
-			answer: `{"statuses": [{"status": "pending", "target_url": "https://example.com/x", "description": "it builds", "context": "armature/team1/weather"}]}`})
+			answer: `{"statuses": [{"status": "pending", "description": "it builds", "context": "armature/team1/weather"}]}`})
 
 	me := exchange{request: "GET /api/v1/user", answer: `{"id": 3, "login": "bot"}`}
 	const text = "<!-- armature -->\n\n<!-- armature: a -->\n\nbad\n"

@@ -65,12 +65,12 @@ type token struct {
 
 // account returns that of a credential on a host.
 func (c *Clients) account(kind, host string, login Credential) *account {
-	parts := []any{kind, host, login.User, login.Token}
-	if a := login.App; a != nil {
-		parts = append(parts, strconv.FormatInt(a.ID, 10), strconv.FormatInt(a.Installation, 10),
-			string(a.Key))
+	var app App
+	if login.App != nil {
+		app = *login.App
 	}
-	key := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+	key := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d %d %q", kind, host, login.Token, app.ID,
+		app.Installation, app.Key))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.accounts == nil {
