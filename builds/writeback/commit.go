@@ -12,7 +12,6 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
@@ -159,31 +158,23 @@ func (u *Update) push(ctx context.Context, c *clone, head, onto plumbing.Hash, w
 		return "", err
 	}
 	var objects []plumbing.Hash
-	put := func(o interface {
-		Encode(plumbing.EncodedObject) error
-	}) (plumbing.Hash, error) {
-		encoded := c.objects.NewEncodedObject()
-		if err := o.Encode(encoded); err != nil {
+	put := func(encode func(plumbing.EncodedObject) error) (plumbing.Hash, error) {
+		encoded := &plumbing.MemoryObject{}
+		if err := encode(encoded); err != nil {
 			return plumbing.ZeroHash, err
 		}
 		hash, err := c.objects.SetEncodedObject(encoded)
 		objects = append(objects, hash)
 		return hash, err
 	}
-	file := c.objects.NewEncodedObject()
-	file.SetType(plumbing.BlobObject)
-	w, err := file.Writer()
-	if err == nil {
-		_, err = w.Write(want.Files[c.path])
-	}
-	if err != nil {
-		return "", err
-	}
 	entry := object.TreeEntry{Name: path.Base(c.path), Mode: filemode.Regular}
-	if entry.Hash, err = c.objects.SetEncodedObject(file); err != nil {
+	if entry.Hash, err = put(func(o plumbing.EncodedObject) error {
+		o.SetType(plumbing.BlobObject)
+		_, err := o.(io.Writer).Write(want.Files[c.path])
+		return err
+	}); err != nil {
 		return "", err
 	}
-	objects = append(objects, entry.Hash)
 	folders := strings.Split(path.Dir(c.path), "/")
 	if folders[0] == "." {
 		folders = nil
@@ -201,7 +192,7 @@ func (u *Update) push(ctx context.Context, c *clone, head, onto plumbing.Hash, w
 			func(e object.TreeEntry) bool { return e.Name == entry.Name })}
 		next.Entries = append(next.Entries, entry)
 		sort.Sort(object.TreeEntrySorter(next.Entries))
-		hash, err := put(next)
+		hash, err := put(next.Encode)
 		if err != nil {
 			return "", err
 		}
@@ -211,19 +202,14 @@ func (u *Update) push(ctx context.Context, c *clone, head, onto plumbing.Hash, w
 			entry.Hash = hash
 		}
 	}
-	var at time.Time
-	for _, b := range changed {
-		if b.Finished.After(at) {
-			at = b.Finished
-		}
-	}
-	by := object.Signature{Name: u.Name, Email: u.Email, When: at.UTC()}
+	newest := slices.MaxFunc(changed, func(a, b Built) int { return a.Finished.Compare(b.Finished) })
+	by := object.Signature{Name: u.Name, Email: u.Email, When: newest.Finished.UTC()}
 	made := &object.Commit{Author: by, Committer: by, Message: want.Message, TreeHash: entry.Hash,
 		ParentHashes: []plumbing.Hash{head}}
 	if made.PGPSignature, err = u.signature(made); err != nil {
 		return "", fmt.Errorf("signing the commit: %w", err)
 	}
-	commit, err := put(made)
+	commit, err := put(made.Encode)
 	if err == nil {
 		err = u.Remote.Push(ctx, c.objects, objects, want.Branch, onto, commit)
 	}

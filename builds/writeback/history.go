@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 )
 
@@ -163,7 +161,7 @@ func (c *clone) imagesAlone(ctx context.Context, parent, commit *object.Commit) 
 	return reflect.DeepEqual(locks[0], locks[1]), nil
 }
 
-func (c *clone) read(hash plumbing.Hash) (_ []byte, err error) {
+func (c *clone) read(hash plumbing.Hash) ([]byte, error) {
 	blob, err := object.GetBlob(c.objects, hash)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", c.path, err)
@@ -171,12 +169,8 @@ func (c *clone) read(hash plumbing.Hash) (_ []byte, err error) {
 	if blob.Size > maxLock {
 		return nil, fmt.Errorf("%s has %d bytes: a lock has at most %d", c.path, blob.Size, maxLock)
 	}
-	from, err := blob.Reader()
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(from, maxLock))
-	return text, multi.Errors(err, from.Close())
+	text, err := (&object.File{Blob: *blob}).Contents()
+	return []byte(text), err
 }
 
 // parse a lock.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -102,10 +101,11 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 		return Commit{SHA: q.Commit}, nil
 	}
 	key := q.key() + "\n" + b.Spec.Source.RepoUser
-	asWas := secretVersion{}
+	var asWas *metav1.ObjectMeta
 	if secret != nil {
-		asWas = secretVersion{secret.Name, secret.UID, secret.ResourceVersion}
-		key += "\n" + string(asWas.uid) + asWas.version
+		asWas = &metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name,
+			UID: secret.UID, ResourceVersion: secret.ResourceVersion}
+		key += "\n" + string(asWas.UID) + asWas.ResourceVersion
 	}
 	// A waiting question keeps little in memory: it reads Secret and policies when its turn comes.
 	// If they have changed, it is another question, which the build asks next.
@@ -117,7 +117,7 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	}
 	build := client.ObjectKeyFromObject(b)
 	answer, err := r.questions.Get(build, key, inputs, func(ctx context.Context) (Commit, error) {
-		secret, err := asWas.read(ctx, r.live, b.Namespace)
+		secret, err := unchanged(ctx, r.live, asWas)
 		if err != nil {
 			return Commit{}, err
 		}
@@ -141,26 +141,18 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	return answer, err
 }
 
-// secretVersion identifies a version of a Secret. The zero value is a missing Secret.
-type secretVersion struct {
-	name    string
-	uid     types.UID
-	version string
-}
-
-// read the Secret, which must not have changed.
-func (v secretVersion) read(ctx context.Context, live client.Reader,
-	namespace string) (*corev1.Secret, error) {
-	if v.name == "" {
+// unchanged reads a Secret, which must be as it was; nil is none.
+func unchanged(ctx context.Context, live client.Reader,
+	was *metav1.ObjectMeta) (*corev1.Secret, error) {
+	if was == nil {
 		return nil, nil
 	}
-	secret := &corev1.Secret{}
-	if err := live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v.name},
-		secret); err != nil {
-		return nil, fmt.Errorf("reading Secret %s/%s: %w", namespace, v.name, err)
+	key, secret := types.NamespacedName{Namespace: was.Namespace, Name: was.Name}, &corev1.Secret{}
+	if err := live.Get(ctx, key, secret); err != nil {
+		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	if secret.UID != v.uid || secret.ResourceVersion != v.version {
-		return nil, fmt.Errorf("Secret %s/%s has changed", namespace, v.name)
+	if secret.UID != was.UID || secret.ResourceVersion != was.ResourceVersion {
+		return nil, fmt.Errorf("Secret %s has changed", key)
 	}
 	return secret, nil
 }
@@ -316,33 +308,25 @@ func headOf(refs *packp.AdvRefs) (branch string) {
 }
 
 // pick the commit of a revision; the zero value if no reference has its name.
-func pick(refs *packp.AdvRefs, revision string) Commit {
-	head := headOf(refs)
-	if revision == "HEAD" && head != "" {
+func pick(refs *packp.AdvRefs, revision string) (out Commit) {
+	if head := headOf(refs); revision == "HEAD" && head != "" {
 		revision = head
+	} else if revision == "HEAD" && refs.Head != nil {
+		return Commit{SHA: refs.Head.String()}
 	}
-	find := func(name string) (plumbing.Hash, bool) {
-		if tag, is := strings.CutSuffix(name, "^{}"); is {
-			hash, ok := refs.Peeled[tag]
-			return hash, ok
+	revision = strings.TrimSuffix(revision, "^{}")
+	for _, name := range []string{revision, "refs/heads/" + revision, "refs/tags/" + revision} {
+		hash, ok := refs.Peeled[name]
+		if !ok {
+			hash, ok = refs.References[name]
 		}
-		if name == "HEAD" && refs.Head != nil {
-			return *refs.Head, true
-		}
-		hash, ok := refs.References[name]
-		return hash, ok
-	}
-	for _, name := range []string{
-		revision + "^{}", revision, "refs/heads/" + revision, "refs/tags/" + revision + "^{}",
-		"refs/tags/" + revision,
-	} {
-		if hash, ok := find(name); ok {
-			out := Commit{SHA: hash.String()}
+		if ok {
+			out.SHA = hash.String()
 			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {
 				out.Branch = branch
 			}
 			return out
 		}
 	}
-	return Commit{}
+	return out
 }

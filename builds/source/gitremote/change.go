@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
@@ -110,6 +109,7 @@ func difference(
 	case err != nil:
 		return nil, false, err
 	}
+	slices.Sort(w.paths)
 	return w.paths, true, nil
 }
 
@@ -132,14 +132,14 @@ func (w *walk) compare(ctx context.Context, folder string, was, is plumbing.Hash
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if err := w.entry(ctx, folder+name, before[name], after[name]); err != nil {
+	for name, was := range before {
+		if err := w.entry(ctx, folder+name, was, after[name]); err != nil {
 			return err
 		}
-		delete(before, name)
+		delete(after, name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if err := w.entry(ctx, folder+name, before[name], object.TreeEntry{}); err != nil {
+	for name, is := range after {
+		if err := w.entry(ctx, folder+name, object.TreeEntry{}, is); err != nil {
 			return err
 		}
 	}

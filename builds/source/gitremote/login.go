@@ -3,7 +3,10 @@ package gitremote
 import (
 	"cmp"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +23,90 @@ import (
 type LoginError struct{ Message, Hint string }
 
 func (e *LoginError) Error() string { return e.Message + "\n  hint: " + e.Hint }
+
+// hostAnnotation and a number name a host that a Secret is for, as Tekton has it.
+const hostAnnotation = "tekton.dev/git-"
+
+// Take the login of a repository out of a Secret. Whoever may write a build names both, so a
+// Secret goes only to the hosts that its own annotations name; over http only to those of
+// plainHTTP, which are hosts with or without a port.
+func Take(secret *corev1.Secret, address string,
+	plainHTTP []string) (map[string][]byte, *LoginError) {
+	endpoint, unfit := mayHave(secret, address)
+	if unfit == nil && endpoint.Protocol == "http" && !names(plainHTTP, endpoint) {
+		unfit = &LoginError{fmt.Sprintf("a login is not sent to %s over plain http",
+			hostOf(endpoint)),
+			"use https or ssh, or let the operator name the host in --plain-http-hosts of " +
+				"the controller"}
+	}
+	if unfit != nil {
+		return nil, unfit
+	}
+	return secret.Data, nil
+}
+
+// TakeForAPI takes it for the API of the repository's server, which forge asks over https.
+func TakeForAPI(secret *corev1.Secret, address string) (map[string][]byte, *LoginError) {
+	if _, unfit := mayHave(secret, address); unfit != nil {
+		return nil, unfit
+	}
+	return secret.Data, nil
+}
+
+// mayHave reports why a repository's host may not have a Secret.
+func mayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *LoginError) {
+	endpoint, err := transport.NewEndpoint(address)
+	if err != nil || endpoint.Host == "" {
+		return nil, &LoginError{"the repository has no host that a login could be sent to",
+			"write it like https://host/path"}
+	}
+	var hosts []string
+	for name, value := range secret.Annotations {
+		if strings.HasPrefix(name, hostAnnotation) {
+			hosts = append(hosts, hostIn(value))
+		}
+	}
+	host := hostOf(endpoint)
+	hint := fmt.Sprintf("if it is for that host: kubectl annotate secret %s -n %s %s0=https://%s",
+		secret.Name, secret.Namespace, hostAnnotation, host)
+	switch {
+	case len(hosts) == 0:
+		text := fmt.Sprintf("Secret %s names no host that it is for, and is not sent to %s",
+			secret.Name, host)
+		return nil, &LoginError{text, hint}
+	case !names(hosts, endpoint):
+		return nil, &LoginError{
+			fmt.Sprintf("Secret %s is not for %s, but for the hosts that its annotations %sN name",
+				secret.Name, host, hostAnnotation), hint}
+	}
+	return endpoint, nil
+}
+
+// hostIn an annotation, which is a URL or a host, with a port or without.
+func hostIn(value string) string {
+	if u, err := url.Parse(value); err == nil && u.Host != "" {
+		return strings.ToLower(u.Host)
+	}
+	value, _, _ = strings.Cut(value, "/")
+	return strings.ToLower(value)
+}
+
+// hostOf an endpoint, with its port where one is written.
+func hostOf(e *transport.Endpoint) string {
+	if e.Port == 0 || e.Port == map[string]int{"https": 443, "http": 80, "ssh": 22}[e.Protocol] {
+		return e.Host
+	}
+	return net.JoinHostPort(strings.Trim(e.Host, "[]"), strconv.Itoa(e.Port))
+}
+
+// names reports whether the host of an endpoint is among hosts. One without a port is all
+// ports of it.
+func names(hosts []string, e *transport.Endpoint) bool {
+	return slices.ContainsFunc(hosts, func(host string) bool {
+		allPorts := strings.EqualFold(strings.Trim(host, "[]"), strings.Trim(e.Host, "[]"))
+		return host != "" && (allPorts || strings.EqualFold(host, hostOf(e)))
+	})
+}
 
 // Login of a repository from the data of a Secret: ssh-privatekey and known_hosts for SSH,
 // otherwise token or password. user is that of the token; if empty, it is the Secret's

@@ -98,14 +98,7 @@ func (w *writer) list(name string) ([]string, error) {
 	if name != "" {
 		at = name
 	}
-	info, err := w.from.Lstat(at)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("%.200q was replaced while it was opened", name)
-	}
-	dir, _, err := opened(w.from, at, info)
+	dir, _, err := openAs(w.from, at, os.ModeDir, "a folder")
 	if err != nil {
 		return nil, err
 	}

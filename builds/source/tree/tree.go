@@ -54,19 +54,19 @@ func checkName(name string) error {
 // OpenFile opens what has to be a regular file, in a folder that others may write to. A link
 // could lead to another file of the container, and a pipe has no end.
 func OpenFile(root *os.Root, name string) (*os.File, os.FileInfo, error) {
+	return openAs(root, name, 0, "a regular file")
+}
+
+// openAs opens what has to be of a type. Without waiting: it may be a pipe by then.
+func openAs(root *os.Root, name string, kind os.FileMode,
+	what string) (*os.File, os.FileInfo, error) {
 	info, err := root.Lstat(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%.200q is not a regular file", name)
+	if info.Mode().Type() != kind {
+		return nil, nil, fmt.Errorf("%.200q is not %s", name, what)
 	}
-	return opened(root, name, info)
-}
-
-// opened is the file or folder that info is of, open for reading. Without waiting: it
-// may be a pipe by now.
-func opened(root *os.Root, name string, info os.FileInfo) (*os.File, os.FileInfo, error) {
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err

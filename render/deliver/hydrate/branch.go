@@ -178,9 +178,9 @@ type writing struct {
 	scratch  string // a folder of its own
 	packages []Package
 
-	dry       dryCommit
-	manifests []string        // object IDs, by package
-	folders   map[string]bool // of the source
+	dry       hydratorMetadata // of the root
+	manifests []string         // object IDs, by package
+	folders   map[string]bool  // of the source
 	sign      bool
 }
 
@@ -266,7 +266,7 @@ func (w *writing) plan(ctx context.Context, at tips) (next change, result Result
 		if err != nil {
 			return next, result, err
 		}
-		if result.Commit, err = w.commit(ctx, at.start, edits, w.dry.message(w.URL), w.sign); err != nil {
+		if result.Commit, err = w.commit(ctx, at.start, edits, w.dry.message(), w.sign); err != nil {
 			return next, result, err
 		}
 	}
@@ -383,7 +383,7 @@ func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err err
 func (w *writing) edits(ctx context.Context, branch tree, changed []int,
 	gone []string) (string, error) {
 	files := []string{metadata}
-	contents := [][]byte{w.dry.root(w.URL).encode()}
+	contents := [][]byte{w.dry.encode()}
 	if _, ok := branch[attributes]; !ok {
 		files, contents = append(files, attributes), append(contents, []byte(gitAttributes))
 	}

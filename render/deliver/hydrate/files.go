@@ -71,6 +71,8 @@ type hydratorMetadata struct {
 	Subject    string      `json:"subject,omitempty"`
 	Body       string      `json:"body,omitempty"` // without the trailers that References are from
 	References []reference `json:"references,omitempty"`
+
+	author mail.Address // of the root's, in parts
 }
 
 // reference is RevisionReference of argoproj.io/v1alpha1, with its repoUrl.
@@ -86,11 +88,6 @@ type referenced struct {
 	Body    string `json:"body,omitempty"`
 	SHA     string `json:"sha,omitempty"`
 	RepoURL string `json:"repoUrl,omitempty"`
-}
-
-// noteContent is a note on a commit of the branch.
-type noteContent struct {
-	DrySHA string `json:"drySha"`
 }
 
 func (m hydratorMetadata) encode() []byte {
@@ -113,38 +110,32 @@ var hash = text.Pattern(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 func isHash(s string) bool { return hash().MatchString(s) }
 
-// dryCommit is the commit that was rendered.
-type dryCommit struct {
-	hash          string
-	author        mail.Address
-	date          string // RFC 3339, UTC
-	subject, body string
-	references    []reference
-}
-
-func (b *Branch) readCommit(ctx context.Context) (d dryCommit, err error) {
+// readCommit returns the hydrator.metadata of the branch, about the commit that was rendered.
+func (b *Branch) readCommit(ctx context.Context) (m hydratorMetadata, err error) {
 	if !isHash(b.Commit) {
-		return d, fmt.Errorf("%q is not the hash of a commit", b.Commit)
+		return m, fmt.Errorf("%q is not the hash of a commit", b.Commit)
 	}
 	out, err := git{folder: b.Folder}.run(ctx, "", "log", "-1", "--no-color", "--no-show-signature",
 		"--no-notes", "--encoding=UTF-8", "--format=%an%x00%ae%x00%aI%x00%B", b.Commit)
 	if err != nil {
-		return d, err
+		return m, err
 	}
 	parts := strings.SplitN(strings.ToValidUTF8(string(out), "\uFFFD"), "\x00", 4)
 	if len(parts) != 4 {
-		return d, fmt.Errorf("git log answers %d fields about %s, not 4", len(parts), b.Commit)
+		return m, fmt.Errorf("git log answers %d fields about %s, not 4", len(parts), b.Commit)
 	}
 	at, err := time.Parse(time.RFC3339, parts[2])
 	if err != nil {
-		return d, fmt.Errorf("the date of %s: %w", b.Commit, err)
+		return m, fmt.Errorf("the date of %s: %w", b.Commit, err)
 	}
-	by := mail.Address{Name: parts[0], Address: parts[1]}
-	d = dryCommit{hash: b.Commit, author: by, date: at.UTC().Format(time.RFC3339)}
 	subject, body, _ := strings.Cut(strings.TrimRight(parts[3], "\n"), "\n\n")
-	d.subject = strings.ReplaceAll(subject, "\n", " ")
-	d.references, d.body = readTrailers(body)
-	return d, nil
+	m = hydratorMetadata{
+		RepoURL: b.URL, DrySHA: b.Commit, Date: at.UTC().Format(time.RFC3339),
+		Author: parts[0] + " <" + parts[1] + ">", Subject: strings.ReplaceAll(subject, "\n", " "),
+		author: mail.Address{Name: parts[0], Address: parts[1]},
+	}
+	m.References, m.Body = readTrailers(body)
+	return m, nil
 }
 
 // trailer begins a trailer by which CI names the commit that a commit of manifests is for.
@@ -206,46 +197,37 @@ func (c *referenced) take(line string) bool {
 	return ok && err == nil
 }
 
-// root is the hydrator.metadata of the branch.
-func (d dryCommit) root(source string) hydratorMetadata {
-	return hydratorMetadata{
-		RepoURL: source, DrySHA: d.hash, Date: d.date,
-		Author: d.author.Name + " <" + d.author.Address + ">", Subject: d.subject, Body: d.body,
-		References: d.references,
-	}
-}
-
 // message is that of the commit on the branch. Its trailers name the commit that was rendered,
 // so that Argo CD shows it beside the revision.
-func (d dryCommit) message(source string) string {
+func (m hydratorMetadata) message() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%.7s: %s\n\n", d.hash, d.subject)
-	if body := strings.TrimSpace(d.body); body != "" {
+	fmt.Fprintf(&out, "%.7s: %s\n\n", m.DrySHA, m.Subject)
+	if body := strings.TrimSpace(m.Body); body != "" {
 		fmt.Fprintf(&out, "%s\n\n", body)
 	}
-	for _, r := range d.references {
+	for _, r := range m.References {
 		if r.Commit.Author != "" {
 			fmt.Fprintf(&out, "Co-authored-by: %s\n", r.Commit.Author)
 		}
 	}
-	fmt.Fprintf(&out, "Co-authored-by: %s <%s>\n", d.author.Name, d.author.Address)
+	fmt.Fprintf(&out, "Co-authored-by: %s\n", m.Author)
 	put := func(name, value string) { fmt.Fprintf(&out, "%s%s: %s\n", trailer, name, value) }
-	if _, err := mail.ParseAddress(d.author.String()); err == nil {
-		put("author", d.author.String())
+	if _, err := mail.ParseAddress(m.author.String()); err == nil {
+		put("author", m.author.String())
 	}
-	if shortHash().MatchString(d.hash) {
-		put("sha", d.hash)
+	if shortHash().MatchString(m.DrySHA) {
+		put("sha", m.DrySHA)
 	}
-	put("subject", d.subject)
-	if d.body != "" {
-		text, err := json.Marshal(d.body)
+	put("subject", m.Subject)
+	if m.Body != "" {
+		text, err := json.Marshal(m.Body)
 		if err != nil {
 			panic(err) // a string cannot fail
 		}
 		put("body", string(text))
 	}
-	put("repourl", source)
-	put("date", d.date)
+	put("repourl", m.RepoURL)
+	put("date", m.Date)
 	return out.String()
 }
 

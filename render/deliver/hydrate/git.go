@@ -269,7 +269,7 @@ func (w *writing) commit(ctx context.Context, parent, edits, message string, sig
 
 // noted returns the commit that the note on a commit names, "" without one.
 func (w *writing) noted(ctx context.Context, notes tree, commit string) (string, error) {
-	var note noteContent
+	var note hydratorMetadata
 	for file, e := range notes {
 		if strings.ReplaceAll(file, "/", "") == commit {
 			err := w.readJSON(ctx, e, &note)
