@@ -23,7 +23,6 @@ import (
 	"github.com/armature-dev/armature/builds/source/git"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
-	"github.com/armature-dev/armature/render/process/copies"
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
@@ -116,10 +115,7 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild,
 	if !known {
 		return 0, failed
 	}
-	last := copies.Of(b.Status.Report)
-	if last == nil {
-		last = &api.ReportStatus{}
-	}
+	last := lastOf(b)
 	text := api.Clip(failed.Error())
 	if last.Problem != text {
 		last.Problem = text
@@ -139,11 +135,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 		return err
 	}
 	for _, s := range send {
-		next := copies.Of(b.Status.Report)
-		if next == nil {
-			next = &api.ReportStatus{}
-		}
-		isRun := s.ID != skippedID(s.Commit)
+		next, isRun := lastOf(b), s.ID != skippedID(s.Commit)
 		if isRun && !s.State.Done() { // known to be there, whatever is killed now
 			next.Commit, next.Run, next.State = s.Commit, s.ID, string(s.State)
 			if err := r.finalizer(ctx, b, controllerutil.AddFinalizer); err != nil {
@@ -156,7 +148,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 		if err := f.SetStatus(ctx, s); err != nil {
 			return fmt.Errorf("setting the status %s of commit %.12s: %w", s.Context, s.Commit, err)
 		}
-		next = copies.Of(next)
+		next = lastOf(b)
 		next.Problem = ""
 		if isRun {
 			if s.State == forge.Success || s.State == forge.Failure || s.State == forge.Error {

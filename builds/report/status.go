@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/report/comment"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/forge"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // Context of the statuses of a build. It is stable, so that branch protection can require it:
@@ -121,10 +122,7 @@ func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 // plan what is to be sent, in its order: the end of a status that another run or commit has
 // superseded, the status of a skipped commit, and that of the run.
 func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
-	last := b.Status.Report
-	if last == nil {
-		last = &api.ReportStatus{}
-	}
+	last := lastOf(b)
 	now, ok := Of(b)
 	// On the same commit, the newer attempt takes the place of the older one.
 	if unfinished(last) && (!ok || now.Commit != last.Commit) {
@@ -144,6 +142,14 @@ func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
 		send = append(send, now)
 	}
 	return send
+}
+
+// lastOf returns a copy of what was shown last.
+func lastOf(b *api.AgentBuild) *api.ReportStatus {
+	if b.Status.Report == nil {
+		return &api.ReportStatus{}
+	}
+	return copies.Of(b.Status.Report)
 }
 
 // unfinished reports whether a status was shown, or was about to be, that another one has to

@@ -85,17 +85,18 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	}
 	var errs []error
 	branches, tags := t.matching(b, r)
+	wanted := make(map[string]bool)
 	for _, name := range branches {
+		wanted["refs/heads/"+name] = true
 		errs = append(errs, t.put(ctx, r, b, derived, branchOf(t.Group, b, name)))
+	}
+	for _, name := range tags {
+		wanted["refs/tags/"+name] = true
 	}
 	errs = append(errs, t.newTags(ctx, r, b, tags))
 	for name, have := range derived {
 		ref := have.Spec.Source.SourceRevision
-		gone := strings.HasPrefix(ref, "refs/heads/") &&
-			!slices.Contains(branches, strings.TrimPrefix(ref, "refs/heads/")) ||
-			strings.HasPrefix(ref, "refs/tags/") &&
-				!slices.Contains(tags, strings.TrimPrefix(ref, "refs/tags/"))
-		if gone {
+		if strings.HasPrefix(ref, "refs/") && !wanted[ref] {
 			errs = append(errs,
 				t.remove(ctx, b, have, ref+" was deleted, or is no longer in spec.trigger"))
 			delete(derived, name)

@@ -190,3 +190,34 @@ func (h *History) Commit(hash plumbing.Hash) []byte {
 	}
 	return nil
 }
+
+// links reads the hashes that a commit or a tag object refers to: the parents of a
+// commit, the object of a tag.
+func links(kind plumbing.ObjectType, object []byte) (out []plumbing.Hash, err error) {
+	next := func(key string) (hash plumbing.Hash, ok bool) {
+		line, rest, _ := bytes.Cut(object, []byte("\n"))
+		value, ok := bytes.CutPrefix(line, []byte(key+" "))
+		if !ok || !plumbing.IsHash(string(value)) {
+			return hash, false
+		}
+		object = rest
+		return plumbing.NewHash(string(value)), true
+	}
+	if kind == plumbing.TagObject {
+		hash, ok := next("object")
+		if !ok {
+			return nil, errors.New("a tag names no object")
+		}
+		return []plumbing.Hash{hash}, nil
+	}
+	if _, ok := next("tree"); !ok {
+		return nil, errors.New("a commit names no tree")
+	}
+	for {
+		hash, ok := next("parent")
+		if !ok {
+			return out, nil
+		}
+		out = append(out, hash)
+	}
+}

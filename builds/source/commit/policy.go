@@ -5,6 +5,7 @@
 package commit
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -179,4 +180,43 @@ func (p *Policy) Signer(object []byte, now time.Time) (string, error) {
 		return p.openPGPSigner(signature, payload, now)
 	}
 	return "", errors.New("its signature is of an unknown kind")
+}
+
+// split a commit into its signature, "" for an unsigned one, and the signed payload: all
+// bytes except the header with the signature. More than one signature is an error, since
+// programs differ about which one counts.
+func split(object []byte) (signature string, payload []byte, err error) {
+	var text strings.Builder
+	inside, found := false, 0
+	for rest := object; len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n') + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		line := rest[:end]
+		if len(line) == 1 && line[0] == '\n' { // the message begins
+			payload = append(payload, rest...)
+			break
+		}
+		rest = rest[end:]
+		if line[0] == ' ' { // goes on with the header before
+			if inside {
+				text.Write(line[1:])
+				continue
+			}
+			payload = append(payload, line...)
+			continue
+		}
+		key, value, _ := strings.Cut(string(line), " ")
+		if inside = key == "gpgsig" || key == "gpgsig-sha256"; inside {
+			found++
+			text.WriteString(value)
+			continue
+		}
+		payload = append(payload, line...)
+	}
+	if found > 1 {
+		return "", nil, fmt.Errorf("it has %d headers with a signature, and only one is allowed", found)
+	}
+	return text.String(), payload, nil
 }

@@ -204,10 +204,9 @@ func (s *server) find(
 ) (*tip, error) {
 	var tips []tip
 	for name, hash := range s.Refs.References {
-		if !policy.Covers(name) {
-			continue
+		if policy.Covers(name) {
+			tips = append(tips, tip{name: name, hash: hash})
 		}
-		tips = append(tips, tip{name: name, hash: hash})
 	}
 	slices.SortFunc(tips, func(a, b tip) int { return cmp.Compare(a.name, b.name) })
 	for _, t := range tips {
@@ -233,7 +232,7 @@ func (s *server) find(
 	if t := reached(); t != nil { // by what was read for another policy
 		return t, nil
 	}
-	request := s.Request()
+	request := s.Request(packp.FilterTreeDepth(0), 0)
 	for _, t := range tips {
 		request.Wants = append(request.Wants, t.hash)
 	}
@@ -260,12 +259,10 @@ func (s *server) object(ctx context.Context, history *commit.History, from tip,
 	if object := history.Commit(sha); object != nil {
 		return object, nil
 	}
-	request := s.Request()
 	if !s.Refs.Capabilities.Supports(capability.Shallow) {
 		return nil, errors.New("the server does not send a part of a history (capability shallow)")
 	}
-	_ = request.Capabilities.Set(capability.Shallow)
-	request.Wants, request.Depth = []plumbing.Hash{from.hash}, packp.DepthCommits(from.distance+1)
+	request := s.Request(packp.FilterTreeDepth(0), from.distance+1, from.hash)
 	if err := s.History(ctx, history, request,
 		func(hash plumbing.Hash) bool { return hash == sha }); err != nil {
 		return nil, err

@@ -13,7 +13,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
@@ -45,16 +44,8 @@ func (r Repository) Change(ctx context.Context, newer, older string) (out Change
 	defer func() { err = multi.Errors(err, os.RemoveAll(folder)) }()
 	objects := filesystem.NewStorage(osfs.New(folder), cache.NewObjectLRU(4*cache.MiByte))
 	get := func(sha string, filter packp.Filter, depth int) error {
-		return r.fetch(ctx, objects, func(refs *packp.AdvRefs, request *packp.UploadPackRequest) {
-			if refs.Capabilities.Supports(capability.Filter) {
-				_ = request.Capabilities.Set(capability.Filter)
-				request.Filter = filter
-			}
-			if refs.Capabilities.Supports(capability.Shallow) {
-				_ = request.Capabilities.Set(capability.Shallow)
-				request.Depth = packp.DepthCommits(depth)
-			}
-			request.Wants = []plumbing.Hash{plumbing.NewHash(sha)}
+		return r.fetch(ctx, objects, func(c *Conversation) *packp.UploadPackRequest {
+			return c.Request(filter, depth, plumbing.NewHash(sha))
 		})
 	}
 	filter := packp.FilterBlobNone()

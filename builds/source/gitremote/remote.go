@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -243,39 +244,33 @@ func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, e
 func (r Repository) Fetch(ctx context.Context, into storer.Storer,
 	names ...string) (map[string]plumbing.Hash, error) {
 	var found map[string]plumbing.Hash
-	err := r.fetch(ctx, into, func(refs *packp.AdvRefs, request *packp.UploadPackRequest) {
+	err := r.fetch(ctx, into, func(c *Conversation) *packp.UploadPackRequest {
 		found = make(map[string]plumbing.Hash)
-		can := refs.Capabilities
-		byHash := can.Supports(capability.AllowReachableSHA1InWant) ||
-			can.Supports("allow-any-sha1-in-want")
-		if byHash && can.Supports(capability.Filter) {
-			_ = request.Capabilities.Set(capability.Filter)
-			request.Filter = packp.FilterBlobNone()
-		}
 		for _, name := range names {
-			if hash, ok := refs.References[name]; ok {
+			if hash, ok := c.Refs.References[name]; ok {
 				found[name] = hash
-				request.Wants = append(request.Wants, hash)
 			}
 		}
+		var filter packp.Filter
+		if c.can(capability.AllowReachableSHA1InWant) || c.can("allow-any-sha1-in-want") {
+			filter = packp.FilterBlobNone()
+		}
+		return c.Request(filter, 0, slices.Collect(maps.Values(found))...)
 	})
 	return found, err
 }
 
 // Files brings objects by their hashes, which a Fetch without files left out.
 func (r Repository) Files(ctx context.Context, into storer.Storer, hashes []plumbing.Hash) error {
-	return r.fetch(ctx, into, func(_ *packp.AdvRefs, request *packp.UploadPackRequest) {
-		for _, hash := range hashes {
-			if into.HasEncodedObject(hash) != nil {
-				request.Wants = append(request.Wants, hash)
-			}
-		}
+	missing := slices.DeleteFunc(slices.Clone(hashes),
+		func(hash plumbing.Hash) bool { return into.HasEncodedObject(hash) == nil })
+	return r.fetch(ctx, into, func(c *Conversation) *packp.UploadPackRequest {
+		return c.Request("", 0, missing...)
 	})
 }
 
-func (r Repository) fetch(
-	ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest),
-) error {
+func (r Repository) fetch(ctx context.Context, into storer.Storer,
+	want func(*Conversation) *packp.UploadPackRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return again(func() ([]plumbing.Hash, error) { return r.fetchOnce(ctx, into, want) })
@@ -299,25 +294,19 @@ func again(once func() ([]plumbing.Hash, error)) error {
 // maxReads of a server whose branches are replaced all the time.
 const maxReads = 5
 
-func (r Repository) fetchOnce(
-	ctx context.Context, into storer.Storer, want func(*packp.AdvRefs, *packp.UploadPackRequest),
-) (asked []plumbing.Hash, err error) {
+func (r Repository) fetchOnce(ctx context.Context, into storer.Storer,
+	want func(*Conversation) *packp.UploadPackRequest) (asked []plumbing.Hash, err error) {
 	c, err := r.talk(ctx, transport.UploadPackServiceName, cmp.Or(r.Limit, MaxFetch))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = multi.Errors(err, c.close()) }()
 	format := strings.Join(c.Refs.Capabilities.Get("object-format"), "")
-	if c.Refs.Capabilities.Supports("object-format") && !strings.EqualFold(format, "sha1") {
+	if c.can("object-format") && !strings.EqualFold(format, "sha1") {
 		return nil, errNoSHA1
 	}
-	request := packp.NewUploadPackRequest()
-	for _, can := range []capability.Capability{capability.OFSDelta, capability.NoProgress} {
-		if c.Refs.Capabilities.Supports(can) {
-			_ = request.Capabilities.Set(can) // it takes no argument, and cannot fail
-		}
-	}
-	if want(c.Refs, request); len(request.Wants) == 0 {
+	request := want(c)
+	if len(request.Wants) == 0 {
 		return nil, nil
 	}
 	objects, err := c.upload(ctx, request)
@@ -470,7 +459,7 @@ func (r Repository) Push(
 	}
 	request, progress := packp.NewReferenceUpdateRequestFromCapabilities(c.Refs.Capabilities),
 		&text.Head{Most: maxWords}
-	if c.Refs.Capabilities.Supports(capability.Sideband64k) {
+	if c.can(capability.Sideband64k) {
 		_ = request.Capabilities.Set(capability.Sideband64k)
 		request.Progress = progress
 	}
@@ -515,23 +504,17 @@ func (r Repository) descendsOnce(ctx context.Context,
 	if err != nil {
 		return nil, false, err
 	}
-	request := c.Request()
-	seen := map[plumbing.Hash]bool{}
-	for _, hash := range c.Refs.References {
-		if !seen[hash] {
-			seen[hash] = true
-			request.Wants = append(request.Wants, hash)
-		}
+	wants := slices.Collect(maps.Values(c.Refs.References))
+	if slices.Contains(wants, to) || c.can(capability.AllowReachableSHA1InWant) {
+		wants = []plumbing.Hash{to}
 	}
-	if seen[to] || c.Refs.Capabilities.Supports(capability.AllowReachableSHA1InWant) {
-		request.Wants = []plumbing.Hash{to}
-	}
-	if len(request.Wants) > maxTips {
+	plumbing.HashesSort(wants) // as they are compared with those of the next time
+	if wants = slices.Compact(wants); len(wants) > maxTips {
 		err := fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash",
 			r.URL, maxTips)
 		return nil, false, multi.Errors(err, c.Close())
 	}
-	plumbing.HashesSort(request.Wants) // as they are compared with those of the next time
+	request := c.Request(packp.FilterTreeDepth(0), 0, wants...)
 	request.Haves = []plumbing.Hash{from}
 	err = c.History(ctx, history, request, func(hash plumbing.Hash) bool { return hash.IsZero() })
 	_ = c.Close() // the answer is here
@@ -544,18 +527,29 @@ func (r Repository) descendsOnce(ctx context.Context,
 // maxTips of branches and tags are asked for at once.
 const maxTips = 256
 
-// Request for commits and tags, without what they contain if the server can leave that out.
-func (c *Conversation) Request() *packp.UploadPackRequest {
+// Request for objects, and what they lead to in so many commits; zero is all. If the server can,
+// it leaves out what the filter says.
+func (c *Conversation) Request(filter packp.Filter, depth int,
+	wants ...plumbing.Hash) *packp.UploadPackRequest {
 	request := packp.NewUploadPackRequest()
-	for _, can := range []capability.Capability{capability.OFSDelta, capability.Filter} {
-		if c.Refs.Capabilities.Supports(can) {
-			_ = request.Capabilities.Set(can) // it takes no argument, and cannot fail
-		}
+	can := func(name capability.Capability) bool {
+		return c.can(name) && request.Capabilities.Set(name) == nil
 	}
-	if request.Capabilities.Supports(capability.Filter) {
-		request.Filter = packp.FilterTreeDepth(0)
+	can(capability.OFSDelta)
+	can(capability.NoProgress)
+	if filter != "" && can(capability.Filter) {
+		request.Filter = filter
 	}
+	if depth > 0 && can(capability.Shallow) {
+		request.Depth = packp.DepthCommits(depth)
+	}
+	request.Wants = wants
 	return request
+}
+
+// can reports whether the server has a capability.
+func (c *Conversation) can(name capability.Capability) bool {
+	return c.Refs.Capabilities.Supports(name)
 }
 
 // History reads what a request brings, until enough returns true.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +16,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/go-github/v88/github"
+	"golang.org/x/crypto/ssh"
 )
 
 // hub is a repository on GitHub or GitHub Enterprise Server.
@@ -51,17 +50,10 @@ func permissions() map[right]*github.InstallationPermissions {
 func openGitHub(at remote) (server, error) {
 	h := &hub{remote: at, clients: map[right]*github.Client{}}
 	if at.login.App != nil {
-		block, _ := pem.Decode(at.login.App.Key)
-		if block == nil {
-			return nil, errors.New("the key of the GitHub App is not in PEM")
-		}
-		var err error
-		if h.key, err = x509.ParsePKCS1PrivateKey(block.Bytes); err != nil {
-			other, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
-			var ok bool
-			if h.key, ok = other.(*rsa.PrivateKey); !ok {
-				return nil, errors.New("the key of the GitHub App is not an RSA private key")
-			}
+		key, err := ssh.ParseRawPrivateKey(at.login.App.Key)
+		var ok bool
+		if h.key, ok = key.(*rsa.PrivateKey); err != nil || !ok {
+			return nil, errors.New("the key of the GitHub App is not an RSA private key in PEM")
 		}
 	}
 	for need := range permissions() {

@@ -351,15 +351,10 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 	}
 	e.text = shown(t.withoutSecrets(r.Request, body)) // once more, as it was unescaped
 	switch r.StatusCode {
-	case http.StatusUnauthorized:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		e.kind = ErrUnauthorized
-	case http.StatusForbidden:
-		e.kind = ErrUnauthorized
-		for _, rule := range []string{"archived", "protected", "pre-receive", "hook declined",
-			"rule violation"} {
-			if strings.Contains(strings.ToLower(e.text), rule) {
-				e.kind = ErrRefused
-			}
+		if r.StatusCode == http.StatusForbidden && aboutRules().MatchString(e.text) {
+			e.kind = ErrRefused
 		}
 	case http.StatusNotFound, http.StatusGone:
 		e.kind = ErrNotFound
@@ -376,6 +371,9 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 	}
 	return e
 }
+
+// aboutRules matches texts of a server about a rule that no other credential satisfies.
+var aboutRules = text.Pattern(`(?i)archived|protected|pre-receive|hook declined|rule violation`)
 
 // shown returns the beginning of a text of a server, on one line.
 func shown(content []byte) string {
