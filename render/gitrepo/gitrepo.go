@@ -61,26 +61,21 @@ func Parse(text string) (Repository, error) {
 	user, host, hasUser := strings.Cut(authority, "@")
 	switch {
 	case !hasUser:
-		host = authority
+		user, host = "", authority
 	case r.scheme != "ssh":
 		return Repository{}, errors.New("names a user before the host, where a login may be: " +
 			"remove it, and name a Secret in sourceCredentials")
 	case !userForm().MatchString(user):
 		return Repository{}, errors.New("has a user that is not a plain name")
 	}
-	r.user = user
-	if !hasUser {
-		r.user = ""
+	host, err := parseHost(host, ports[r.scheme])
+	if err == nil {
+		name, err = parsePath(name)
 	}
-	var err error
-	if r.host, err = parseHost(host, ports[r.scheme]); err != nil {
-		return Repository{}, err
-	}
-	name, err = parsePath(name)
-	r.path = "/" + name
 	if err != nil {
 		return Repository{}, err
 	}
+	r.user, r.host, r.path = user, host, "/"+name
 	return r, nil
 }
 

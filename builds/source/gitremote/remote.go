@@ -107,35 +107,29 @@ func (r Repository) talk(ctx context.Context, program string, limit int64) (*Con
 
 func (r Repository) overHTTP(
 	ctx context.Context, endpoint *transport.Endpoint, program string, limit int64,
-) (_ *Conversation, err error) {
+) (*Conversation, error) {
 	client := githttp.NewClient(httpClient(r.Dial, limit))
 	if program == transport.ReceivePackServiceName {
 		session, err := client.NewReceivePackSession(endpoint, r.Auth)
 		if err != nil {
 			return nil, err
 		}
+		refs, err := session.AdvertisedReferencesContext(ctx)
 		receive := func(ctx context.Context, request *packp.ReferenceUpdateRequest) error {
 			_, err := session.ReceivePack(ctx, request)
 			return err
 		}
-		c := &Conversation{close: session.Close, receive: receive}
-		c.Refs, err = session.AdvertisedReferencesContext(ctx)
-		return c, err
+		return &Conversation{Refs: refs, close: session.Close, receive: receive}, err
 	}
 	session, err := client.NewUploadPackSession(endpoint, r.Auth)
 	if err != nil {
 		return nil, err
 	}
+	refs, err := session.AdvertisedReferencesContext(ctx)
 	upload := func(ctx context.Context, request *packp.UploadPackRequest) (io.ReadCloser, error) {
-		response, err := session.UploadPack(ctx, request)
-		if err != nil {
-			return nil, err
-		}
-		return response, nil
+		return session.UploadPack(ctx, request)
 	}
-	c := &Conversation{close: session.Close, upload: upload}
-	c.Refs, err = session.AdvertisedReferencesContext(ctx)
-	return c, err
+	return &Conversation{Refs: refs, close: session.Close, upload: upload}, err
 }
 
 // overPipes starts a process for each request: the first has advertised the references. end

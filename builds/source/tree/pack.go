@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/armature-dev/armature/functions/multi"
@@ -172,12 +171,4 @@ func (w *writer) file(name string) error {
 func header(name string, kind byte, mode os.FileMode) *tar.Header {
 	return &tar.Header{Format: tar.FormatPAX, Typeflag: kind, Name: name, Mode: int64(mode),
 		ModTime: time.Unix(0, 0)}
-}
-
-// plain name of an entry: that of a folder ends in a slash in a tar.
-func plain(h *tar.Header) string {
-	if h.Typeflag == tar.TypeDir {
-		return strings.TrimSuffix(h.Name, "/")
-	}
-	return h.Name
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"github.com/armature-dev/armature/functions/multi"
 )
@@ -100,21 +101,33 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 	return taken, nil
 }
 
-// inspect all entries before one is written.
-func inspect(packed io.ReadSeeker) error {
+// each visits the entries of a tar, with their names, which do not end in a slash.
+func each(packed io.ReadSeeker, visit func(*tar.Header, string, io.Reader) error) error {
 	if _, err := packed.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	kinds, links := map[string]byte{}, links{} // by path
 	for reader := tar.NewReader(packed); ; {
 		h, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			return links.check()
+			return nil
+		}
+		if err == nil {
+			name := h.Name
+			if h.Typeflag == tar.TypeDir {
+				name = strings.TrimSuffix(name, "/")
+			}
+			err = visit(h, name, reader)
 		}
 		if err != nil {
 			return err
 		}
-		name := plain(h)
+	}
+}
+
+// inspect all entries before one is written.
+func inspect(packed io.ReadSeeker) error {
+	kinds, links := map[string]byte{}, links{} // by path
+	err := each(packed, func(h *tar.Header, name string, _ io.Reader) error {
 		if err := checkName(name); err != nil {
 			return err
 		}
@@ -137,42 +150,35 @@ func inspect(packed io.ReadSeeker) error {
 		default:
 			return fmt.Errorf("%.200q is neither a file, a folder nor a link", name)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
+	return links.check()
 }
 
 // write the entries of a tar that was inspected. No entry replaces another one or is written
 // through a link, even if the file system treats two names as the same.
 func write(packed io.ReadSeeker, to *os.Root) error {
-	if _, err := packed.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
 	top, err := to.Stat(".")
 	if err != nil {
 		return err
 	}
 	// Kubernetes sets it on volumes, so that files are the group's
 	folder := os.FileMode(folderMode) | top.Mode()&os.ModeSetgid
-	for reader := tar.NewReader(packed); ; {
-		h, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			switch name := plain(h); h.Typeflag {
-			case tar.TypeDir:
-				if err = to.Mkdir(name, 0o700); err == nil {
-					err = to.Chmod(name, folder)
-				}
-			case tar.TypeSymlink:
-				err = to.Symlink(h.Linkname, name)
-			default:
-				err = writeFile(to, name, os.FileMode(h.Mode), h.Size, reader)
+	return each(packed, func(h *tar.Header, name string, content io.Reader) error {
+		switch h.Typeflag {
+		case tar.TypeDir:
+			if err := to.Mkdir(name, 0o700); err != nil {
+				return err
 			}
+			return to.Chmod(name, folder)
+		case tar.TypeSymlink:
+			return to.Symlink(h.Linkname, name)
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return writeFile(to, name, os.FileMode(h.Mode), h.Size, content)
+	})
 }
 
 func writeFile(to *os.Root, name string, mode os.FileMode, size int64, content io.Reader) error {

@@ -7,7 +7,6 @@ package forge
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +18,8 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/answers"
@@ -42,7 +43,7 @@ type Clients struct {
 	Dial Dial
 
 	mu       sync.Mutex
-	accounts map[[sha256.Size]byte]*account
+	accounts *cache.LRUExpireCache // of *account, by the hash of a credential
 	memory   *answers.Budget
 }
 

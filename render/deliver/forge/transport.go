@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/answers"
@@ -41,7 +41,7 @@ const (
 	// longestLimit is the longest time that a server may announce.
 	longestLimit = time.Hour
 	// maxAccounts are remembered. One that was not used for longestLimit has no limit left.
-	maxAccounts = 1000
+	maxAccounts = 10_000
 )
 
 // account is the state of one credential on one host.
@@ -51,7 +51,6 @@ type account struct {
 	login  atomic.Value  // a string
 
 	mu       sync.Mutex
-	used     time.Time
 	until    time.Time        // when the server answers again
 	attempts int              // limits in a row that named no time
 	tokens   map[string]token // of an App, by repository and right
@@ -74,29 +73,19 @@ func (c *Clients) account(kind, host string, login Credential) *account {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.accounts == nil {
-		c.accounts = make(map[[sha256.Size]byte]*account)
+		c.accounts = cache.NewLRUExpireCache(maxAccounts)
 		c.memory = answers.NewBudget(maxAnswers, maxDecoding)
 	}
-	now := time.Now()
-	if len(c.accounts) >= maxAccounts {
-		maps.DeleteFunc(c.accounts, func(_ [sha256.Size]byte, a *account) bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return now.Sub(a.used) > longestLimit
-		})
-	}
-	a := c.accounts[key]
-	if a == nil {
-		a = &account{slots: make(chan struct{}, maxRequests), tokens: make(map[string]token)}
+	known, ok := c.accounts.Get(key)
+	if !ok {
+		a := &account{slots: make(chan struct{}, maxRequests), tokens: make(map[string]token)}
 		if kind == GitHub { // 80 that create content in a minute, 500 in an hour
 			a.writes = rate.NewLimiter(rate.Every(8*time.Second), 40)
 		}
-		c.accounts[key] = a
+		known = a
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.used = now
-	return a
+	c.accounts.Add(key, known, longestLimit+maxWait)
+	return known.(*account)
 }
 
 // limited returns the error of a request that a limit does not let through.
@@ -115,7 +104,6 @@ func (a *account) wait(ctx context.Context, host string, write bool) error {
 	for waiting := true; waiting; {
 		a.mu.Lock()
 		until := a.until
-		a.used = time.Now()
 		a.mu.Unlock()
 		waiting = time.Now().Before(until)
 		if waiting && until.After(latest) {
