@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/builds/source/gitremote"
+	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
 const commitOlder = "fedcba9876543210fedcba9876543210fedcba98"
@@ -47,13 +48,14 @@ func TestCovers(t *testing.T) {
 		got := ""
 		if s := skipOf(gitremote.Change{Known: true, Message: c.message, Paths: c.paths},
 			commitOlder, patterns); s != nil {
-			got = map[bool]string{true: "passes", false: "waits"}[s.passes]
+			got = map[bool]string{true: "passes", false: "waits"}[s.state == forge.Skipped]
 		}
 		if got != c.want {
 			t.Errorf("%q, %q: %q, want %q", c.message, c.paths, got, c.want)
 		}
 	}
-	if s := skipOf(gitremote.Change{Message: "x [skip ci]"}, commitOlder, nil); s == nil || s.passes {
+	if s := skipOf(gitremote.Change{Message: "x [skip ci]"}, commitOlder, nil); s == nil ||
+		s.state == forge.Skipped {
 		t.Errorf("a commit that cannot be compared: %+v", s)
 	}
 }

@@ -178,12 +178,6 @@ func headOf(refs map[string]plumbing.Hash, p forge.PullRequest) string {
 	return ""
 }
 
-// stopped is why a commit is not built, for the pull request.
-type stopped struct {
-	state        forge.State
-	why, comment string
-}
-
 // judge whether the head of a pull request may be built; nil if it may.
 func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
 	p forge.PullRequest) (*stopped, error) {
@@ -205,18 +199,9 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 				why: "waits for the approval of a user who may push", comment: askFor(b, p)}, nil
 		}
 	}
-	skip := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit,
+	stop := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit,
 		base.String(), trigger.Paths)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	switch {
-	case skip == nil:
-		return nil, nil
-	case skip.passes:
-		return &stopped{state: forge.Skipped, why: skip.why}, nil
-	}
-	return &stopped{state: forge.Queued, why: skip.why}, nil
+	return stop, ctx.Err()
 }
 
 // mayStart asks whether the author of a pull request may push, or whether somebody who may has

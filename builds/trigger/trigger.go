@@ -43,6 +43,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/gitrepo"
 	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/managers"
@@ -418,7 +419,7 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 				commit, skip.why)
 			// a status that branch protection requires is shown all the same
 			if b.Spec.Report != nil {
-				value := report.SkippedValue(commit, skip.why, skip.passes)
+				value := report.SkippedValue(commit, skip.why, skip.state == forge.Skipped)
 				if err := t.annotate(ctx, b,
 					map[string]string{api.SkippedAnnotation(t.Group): value}); err != nil {
 					return err
@@ -463,17 +464,17 @@ func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) 
 		strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
 }
 
-// skip is why a commit starts no run. It passes where what it changes is not built: whoever
-// writes a message does not decide that.
-type skip struct {
-	why    string
-	passes bool
+// stopped is why a commit is not built, for its status: skipped, which passes, where what it
+// changes is not built. Whoever writes a message does not decide that.
+type stopped struct {
+	state        forge.State
+	why, comment string // the comment is for its pull request
 }
 
 // skips says why a commit starts no run; nil if it does. It is compared with an older one, or
 // with none if that is empty. What cannot be read starts one.
 func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName,
-	commit, older string, paths []string) *skip {
+	commit, older string, paths []string) *stopped {
 	change, known := r.changes[[2]string{commit, older}]
 	if !known {
 		// A commit that takes too long is unknown, and the rest of the time is for writing that
@@ -491,24 +492,24 @@ func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedN
 }
 
 // skipOf a change from an older commit.
-func skipOf(change gitremote.Change, older string, paths []string) *skip {
+func skipOf(change gitremote.Change, older string, paths []string) *stopped {
 	switch {
 	case change.Known && ownWrite(change.Paths):
-		return &skip{"it changes the lock alone", true}
+		return &stopped{state: forge.Skipped, why: "it changes the lock alone"}
 	case change.Known && len(paths) > 0 && !covers(paths, change.Paths):
-		return &skip{
-			fmt.Sprintf("none of the %s that differ from %.12s is in the paths of spec.trigger",
-				text.Count(len(change.Paths), "path"), older), true}
+		return &stopped{state: forge.Skipped, why: fmt.Sprintf(
+			"none of the %s that differ from %.12s is in the paths of spec.trigger",
+			text.Count(len(change.Paths), "path"), older)}
 	}
 	for _, word := range []string{"[skip ci]", "[ci skip]", "[skip tkn]", "[tkn skip]"} {
 		if strings.Contains(change.Message, word) {
-			return &skip{why: "its message has " + word}
+			return &stopped{state: forge.Queued, why: "its message has " + word}
 		}
 	}
 	// A write-back to a lock of another name would start the next run.
 	if change.Known && len(change.Paths) == 1 &&
 		strings.Contains(change.Message, "\nArmature-Build: ") {
-		return &skip{why: "its message has the trailer Armature-Build"}
+		return &stopped{state: forge.Queued, why: "its message has the trailer Armature-Build"}
 	}
 	return nil
 }

@@ -114,24 +114,24 @@ func names(hosts []string, e *transport.Endpoint) bool {
 func Login(
 	endpoint *transport.Endpoint, user, secret string, data map[string][]byte,
 ) (transport.AuthMethod, *LoginError) {
+	unfit := func(problem, hint string) (transport.AuthMethod, *LoginError) {
+		return nil, &LoginError{fmt.Sprintf(problem, secret), hint}
+	}
 	if endpoint.Protocol == "ssh" {
 		key, hosts := data[corev1.SSHAuthPrivateKey], data["known_hosts"]
 		if len(key) == 0 || len(hosts) == 0 {
-			return nil, &LoginError{fmt.Sprintf("Secret %s lacks ssh-privatekey or known_hosts",
-				secret),
-				"put the key under ssh-privatekey and the output of ssh-keyscan under known_hosts"}
+			return unfit("Secret %s lacks ssh-privatekey or known_hosts",
+				"put the key under ssh-privatekey and the output of ssh-keyscan under known_hosts")
 		}
 		auth, err := ssh.NewPublicKeys(cmp.Or(endpoint.User, "git"), key, "")
 		if err != nil {
-			return nil, &LoginError{fmt.Sprintf("the ssh-privatekey of Secret %s cannot be read",
-				secret),
-				"use a private key without a passphrase"}
+			return unfit("the ssh-privatekey of Secret %s cannot be read",
+				"use a private key without a passphrase")
 		}
 		known, err := hostKeys(hosts)
 		if err != nil {
-			return nil, &LoginError{fmt.Sprintf("the known_hosts of Secret %s cannot be read",
-				secret),
-				"use the output of ssh-keyscan"}
+			return unfit("the known_hosts of Secret %s cannot be read",
+				"use the output of ssh-keyscan")
 		}
 		auth.HostKeyCallback = known.HostKeyCallback()
 		auth.HostKeyAlgorithms = known.HostKeyAlgorithms(endpoint.Host + ":" +
@@ -140,8 +140,8 @@ func Login(
 	}
 	password := Token(data)
 	if password == "" {
-		return nil, &LoginError{fmt.Sprintf("Secret %s has neither a password nor a token", secret),
-			"put the token under token, or use a Secret of type kubernetes.io/basic-auth"}
+		return unfit("Secret %s has neither a password nor a token",
+			"put the token under token, or use a Secret of type kubernetes.io/basic-auth")
 	}
 	user = cmp.Or(user, strings.TrimSpace(string(data[corev1.BasicAuthUsernameKey])), "git")
 	return &http.BasicAuth{Username: user, Password: password}, nil

@@ -30,24 +30,22 @@ const (
 // covers the time, only that counts, and Forgejo's before Gitea's before GitHub's, because
 // each of them sends those of the others as well.
 func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
-	check := func(string, []byte) bool { return false }
 	header := signatureOf(h)
-	switch header {
-	case "Webhook-Signature":
-		check = func(text string, secret []byte) bool {
-			return standard(h, text, body, now, secret)
-		}
-	case "X-Forgejo-Signature", "X-Gitea-Signature":
-		check = digest("", body)
-	case "X-Hub-Signature-256", "X-Hub-Signature":
-		// Bitbucket's; GitHub's with SHA-1 has another prefix
-		check = digest("sha256=", body)
-	case "X-Gitlab-Token":
-		check = func(text string, secret []byte) bool { return same([]byte(text), secret) }
-	}
 	text, ok := h.Get(header), false
 	for _, secret := range secrets { // all of them, so that the time is that of none
-		ok = check(text, secret) && len(secret) >= minSecret || ok
+		right := false
+		switch header {
+		case "Webhook-Signature":
+			right = standard(h, text, body, now, secret)
+		case "X-Forgejo-Signature", "X-Gitea-Signature":
+			right = digest("", text, body, secret)
+		case "X-Hub-Signature-256", "X-Hub-Signature":
+			// Bitbucket's; GitHub's with SHA-1 has another prefix
+			right = digest("sha256=", text, body, secret)
+		case "X-Gitlab-Token":
+			right = same([]byte(text), secret)
+		}
+		ok = right && len(secret) >= minSecret || ok
 	}
 	return ok && IsSigned(h)
 }
@@ -70,12 +68,10 @@ func signatureOf(h http.Header) string {
 func IsSigned(h http.Header) bool { return len(h.Values(signatureOf(h))) == 1 }
 
 // digest compares an HMAC of the body in hexadecimal digits after a prefix.
-func digest(prefix string, body []byte) func(string, []byte) bool {
-	return func(text string, secret []byte) bool {
-		rest, ok := strings.CutPrefix(text, prefix)
-		given, err := hex.DecodeString(rest)
-		return hmac.Equal(sum(secret, body), given) && ok && err == nil
-	}
+func digest(prefix, text string, body, secret []byte) bool {
+	rest, ok := strings.CutPrefix(text, prefix)
+	given, err := hex.DecodeString(rest)
+	return hmac.Equal(sum(secret, body), given) && ok && err == nil
 }
 
 func sum(secret []byte, parts ...[]byte) []byte {

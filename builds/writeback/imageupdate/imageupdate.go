@@ -89,9 +89,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
 		For(&api.ImageUpdate{},
-			builder.WithPredicates(predicate.NewPredicateFuncs(func(u client.Object) bool {
-				return o.Shard.Has(u)
-			}),
+			builder.WithPredicates(
+				predicate.NewPredicateFuncs(func(u client.Object) bool { return o.Shard.Has(u) }),
 				predicate.Or(predicate.GenerationChangedPredicate{},
 					predicate.LabelChangedPredicate{}))).
 		Watches(&buildapi.AgentBuild{}, handler.EnqueueRequestsFromMapFunc(r.updatesOf),
@@ -103,9 +102,8 @@ func Setup(mgr ctrl.Manager, o Options) error {
 					is, isReady := writeback.Of(after)
 					return wasReady != isReady || was.Image != is.Image || was.Commit != is.Commit
 				},
-				DeleteFunc: func(event.DeleteEvent) bool {
-					return false
-				}, // what is in the lock stays
+				// What is in the lock stays.
+				DeleteFunc: func(event.DeleteEvent) bool { return false },
 			})).
 		WithOptions(fair.Options(time.Second, 5*time.Minute)).
 		Complete(fair.Share(r.Reconcile))
