@@ -123,20 +123,13 @@ func (l *actorLive) actor() (a Actor) {
 	if a.Desired = number(l.workload, ".spec.replicas", 1); a.Desired > 0 && l.hpa != nil {
 		a.Desired = cmp.Or(number(l.hpa, ".status.desiredReplicas", 0), a.Desired)
 	}
-	queueError, queueReady := l.transport()
-	if !queueReady {
+	queue, queueMessage := l.transport()
+	if queue != "QueueReady" {
 		a.Transport = "NotReady"
 	}
 	workloadError := l.workloadError(a.count(l))
 
-	switch {
-	case queueError != "":
-		a.condition("TransportReady", false, "QueueFailed", queueError)
-	case !queueReady:
-		a.condition("TransportReady", false, "QueuePending", "the queue has not been made yet")
-	default:
-		a.condition("TransportReady", true, "QueueReady", "")
-	}
+	a.condition("TransportReady", queue == "QueueReady", queue, queueMessage)
 	a.condition("WorkloadReady", workloadError.status == "",
 		cmp.Or(workloadError.status, "PodsHealthy"), workloadError.message)
 	switch {
@@ -151,10 +144,10 @@ func (l *actorLive) actor() (a Actor) {
 		a.Status = Terminating
 	case number(l.workload, ".status.observedGeneration", 0) == 0:
 		a.Status, a.Message = Creating, "the workload has not been reconciled yet"
-	case queueError != "":
-		a.Status, a.Message = TransportError, queueError
-	case !queueReady:
-		a.Status, a.Message = Creating, "the queue has not been made yet"
+	case queue == "QueueFailed":
+		a.Status, a.Message = TransportError, queueMessage
+	case queue == "QueuePending":
+		a.Status, a.Message = Creating, queueMessage
 	case workloadError.status != "" && a.Running == 0:
 		a.Status, a.Message = workloadError.status, workloadError.message
 	case scalingError != "":
@@ -193,31 +186,32 @@ func updating(w *unstructured.Unstructured) bool {
 	if w.GetGeneration() > int64(number(w, ".status.observedGeneration", 0)) {
 		return true
 	}
-	current, update := kstatus.GetStringField(w.Object, ".status.currentRevision", ""),
-		kstatus.GetStringField(w.Object, ".status.updateRevision", "")
-	if update != "" && current != update {
-		return true
-	}
-	return w.GetKind() == "Deployment" &&
+	current := kstatus.GetStringField(w.Object, ".status.currentRevision", "")
+	update := kstatus.GetStringField(w.Object, ".status.updateRevision", "")
+	return update != "" && current != update || w.GetKind() == "Deployment" &&
 		number(w, ".status.updatedReplicas", 0) < number(w, ".status.replicas", 0)
 }
 
 // transport reads the conditions of RabbitMQ's topology operator (Ready) and of AWS'
-// controllers (ACK.…). A queue that the package does not declare counts as ready.
-func (l *actorLive) transport() (problem string, ready bool) {
+// controllers (ACK.…): a reason of the condition TransportReady. A queue that the package does
+// not declare counts as ready.
+func (l *actorLive) transport() (reason, message string) {
 	if l.queue == nil {
-		return "", true
+		return "QueueReady", ""
 	}
 	for _, kind := range []string{"ACK.Terminal", "ACK.Recoverable"} {
 		if c := health.Condition(l.queue, kind); c.Status == corev1.ConditionTrue {
-			return cmp.Or(c.Message, "AWS does not make the queue"), false
+			return "QueueFailed", cmp.Or(c.Message, "AWS does not make the queue")
 		}
 	}
 	rabbit, aws := health.Condition(l.queue, "Ready"), health.Condition(l.queue, "ACK.ResourceSynced")
-	if rabbit.Status == corev1.ConditionFalse {
-		return cmp.Or(rabbit.Message, "RabbitMQ does not make the queue"), false
+	switch {
+	case rabbit.Status == corev1.ConditionFalse:
+		return "QueueFailed", cmp.Or(rabbit.Message, "RabbitMQ does not make the queue")
+	case rabbit.Status == corev1.ConditionTrue, aws.Status == corev1.ConditionTrue:
+		return "QueueReady", ""
 	}
-	return "", rabbit.Status == corev1.ConditionTrue || aws.Status == corev1.ConditionTrue
+	return "QueuePending", "the queue has not been made yet"
 }
 
 // cause is why pods cannot become ready.

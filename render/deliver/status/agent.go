@@ -18,21 +18,10 @@ const podsFailing = "PodsFailing"
 func agent(w *unstructured.Unstructured, pods []*corev1.Pod) Agent {
 	pods = running(pods)
 	a := Agent{Name: Name{w.GetNamespace(), w.GetName()}, Kind: "Agent", Workload: w.GetKind(),
-		Desired: number(w, ".spec.replicas", 1)}
-	scheduled, why := 0, ""
-	for _, p := range pods {
-		if has(p, corev1.PodScheduled) {
-			scheduled++
-		}
-		if has(p, corev1.PodReady) {
-			a.Ready++
-		}
-		if t, is := stuck(p); is {
-			why = t.String()
-		}
-	}
-	generation, updated := int64(number(w, ".status.observedGeneration", 0)), number(w,
-		".status.updatedReplicas", 0)
+		Desired: number(w, ".spec.replicas", 1), Ready: with(pods, corev1.PodReady)}
+	scheduled, why := with(pods, corev1.PodScheduled), trouble(pods)
+	generation := int64(number(w, ".status.observedGeneration", 0))
+	updated := number(w, ".status.updatedReplicas", 0)
 	add := func(kind string, ok bool, reason, message string) {
 		a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok),
 			Reason: reason, Message: message, ObservedGeneration: generation})
@@ -77,15 +66,27 @@ func has(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	})
 }
 
-// stuck returns the first container, of those named or of all, that keeps a pod from becoming
-// ready until somebody changes something.
-func stuck(p *corev1.Pod, names ...string) (health.Trouble, bool) {
-	for _, t := range health.Troubles(p) {
-		if t.Stuck() && (len(names) == 0 || slices.Contains(names, t.Container)) {
-			return t, true
+// with counts the pods of which a condition is true.
+func with(pods []*corev1.Pod, kind corev1.PodConditionType) (n int) {
+	for _, p := range pods {
+		if has(p, kind) {
+			n++
 		}
 	}
-	return health.Trouble{}, false
+	return n
+}
+
+// trouble describes the first container, of those named or of all, that keeps a pod from becoming
+// ready until somebody changes something. It is "" if there is none.
+func trouble(pods []*corev1.Pod, names ...string) string {
+	for _, p := range pods {
+		for _, t := range health.Troubles(p) {
+			if t.Stuck() && (len(names) == 0 || slices.Contains(names, t.Container)) {
+				return t.String()
+			}
+		}
+	}
+	return ""
 }
 
 // mounts reports whether a pod has a volume from a ConfigMap.

@@ -68,72 +68,6 @@ func components(pods []*corev1.Pod) map[string]component {
 	return found
 }
 
-// identified reports whether a workload has any of the identity infrastructure, whose
-// configuration its pods then have. A RenderConfig may turn all of it off.
-func identified(w *unstructured.Unstructured) bool {
-	return profileOf(w) != nil
-}
-
-// templateMounts reports whether the pods of a workload have a volume from a ConfigMap.
-func templateMounts(w *unstructured.Unstructured, configMap string) bool {
-	for _, path := range [...][]string{{"spec"}, {"spec", "template", "spec"},
-		{"spec", "jobTemplate", "spec", "template", "spec"}} {
-		var spec corev1.PodSpec
-		fields, found, _ := unstructured.NestedMap(w.Object, path...)
-		if found && runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &spec) == nil &&
-			mounts(&spec, configMap) {
-			return true
-		}
-	}
-	return false
-}
-
-// tokenExchange is 001's status of a TokenExchange, for the workload it targets.
-func (l *Live) tokenExchange(w *unstructured.Unstructured, pods []*corev1.Pod) TokenExchange {
-	p := cmp.Or(profileOf(w), sidecars.All().Named(sidecars.Kagenti))
-	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
-	t.ConfigMapName = p.ConfigMapName(w.GetName())
-	cm, resource := l.configMap(w, t.ConfigMapName)
-	t.Name = Name{w.GetNamespace(), resource}
-	configured := slices.DeleteFunc(running(pods),
-		func(p *corev1.Pod) bool { return !mounts(&p.Spec, t.ConfigMapName) })
-	t.ConfiguredPods = len(configured)
-	c := components(configured)
-	inbound := c[sidecars.AuthProxy]
-	if !inbound.there {
-		inbound = c[sidecars.EnvoyProxy] // the published generation
-	}
-	if !inbound.there {
-		inbound = c[sidecars.AuthBridgeProxy]
-	}
-	t.IdentityStatus = &api.IdentityStatus{
-		SPIFFEEnabled: c[sidecars.SpiffeHelper].there,
-		IDPRegistered: c[sidecars.ClientRegistration].ready, InboundProxyReady: inbound.ready,
-		OutboundProxyReady: c[sidecars.EnvoyProxy].ready,
-	}
-	// one proxy both ways, which holds the identity; nothing in the pod registers
-	if !p.HasSidecar(sidecars.SpiffeHelper) {
-		t.IdentityStatus = &api.IdentityStatus{
-			SPIFFEEnabled:     inbound.there && slices.ContainsFunc(configured, hasSVIDs),
-			InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
-		}
-	}
-	switch why := trouble(configured, sidecars.All().Sidecars()); {
-	case cm == nil:
-		t.Phase, t.Message =
-			Failed, "the ConfigMap "+t.ConfigMapName+" is missing: apply the package again"
-	case why != "":
-		t.Phase, t.Message = Failed, why
-	case len(configured) == 0:
-		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
-	case waiting(c) != "":
-		t.Phase, t.Message = Pending, "not ready in all pods: "+waiting(c)
-	default:
-		t.Phase, t.Message = Active, "Identity infrastructure configured"
-	}
-	return t
-}
-
 // profileOf returns the first profile whose ConfigMap the pods of a workload have, or nil.
 func profileOf(w *unstructured.Unstructured) *identity.Profile {
 	for _, name := range sidecars.All().Names() {
@@ -144,62 +78,97 @@ func profileOf(w *unstructured.Unstructured) *identity.Profile {
 	return nil
 }
 
-// hasSVIDs reports whether a pod of AuthBridge has a place for its SVIDs.
-func hasSVIDs(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Spec.Volumes,
-		func(v corev1.Volume) bool { return v.Name == identity.SVIDVolume })
+// traceName names the ConfigMap of the tracing of a workload.
+func traceName(w *unstructured.Unstructured) string {
+	settings := identity.Settings{Subject: identity.Subject{Name: w.GetName()}}
+	return settings.TraceName()
 }
 
-// phaseWithoutPods is Active where there should be none: scaled to zero, or
-// between two runs.
-func phaseWithoutPods(w *unstructured.Unstructured) string {
-	if number(w, ".spec.replicas", 1) == 0 || kinds.Ends(w.GetKind()) {
-		return Active
+// templateMounts reports whether the pods of a workload have a volume from a ConfigMap.
+func templateMounts(w *unstructured.Unstructured, configMap string) bool {
+	var spec corev1.PodSpec
+	fields, found, _ := unstructured.NestedMap(w.Object, kinds.SpecOf(w.GetKind())...)
+	return found && runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &spec) == nil &&
+		mounts(&spec, configMap)
+}
+
+// configured returns the pods that have a volume from a ConfigMap.
+func configured(pods []*corev1.Pod, configMap string) []*corev1.Pod {
+	return slices.DeleteFunc(running(pods),
+		func(p *corev1.Pod) bool { return !mounts(&p.Spec, configMap) })
+}
+
+// phase of a pillar, by the generated ConfigMap, which may be nil, and the pods that have it.
+// Without pods it is Active where there should be none: scaled to zero, or between two runs.
+func phase(w *unstructured.Unstructured, cm *corev1.ConfigMap, name string,
+	pods []*corev1.Pod) (phase, message string) {
+	switch {
+	case cm == nil:
+		return Failed, "the ConfigMap " + name + " is missing: apply the package again"
+	case len(pods) > 0:
+		return Active, ""
+	case number(w, ".spec.replicas", 1) == 0 || kinds.Ends(w.GetKind()):
+		return Active, "no pod has the configuration"
 	}
-	return Pending
+	return Pending, "no pod has the configuration"
 }
 
-// trouble says why a component of the identity infrastructure fails.
-func trouble(pods []*corev1.Pod, names []string) string {
-	for _, p := range pods {
-		if t, is := stuck(p, names...); is {
-			return t.String()
+// tokenExchange is 001's status of a TokenExchange, for the workload it targets.
+func (l *Live) tokenExchange(w *unstructured.Unstructured, p *identity.Profile,
+	pods []*corev1.Pod) TokenExchange {
+	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
+	t.ConfigMapName = p.ConfigMapName(w.GetName())
+	cm, resource := l.configMap(w, t.ConfigMapName)
+	t.Name = Name{w.GetNamespace(), resource}
+	pods = configured(pods, t.ConfigMapName)
+	t.ConfiguredPods = len(pods)
+	c := components(pods)
+	// The proxy of AuthBridge is alone, and Envoy is in the published generation.
+	inbound := cmp.Or(c[sidecars.AuthProxy], c[sidecars.EnvoyProxy], c[sidecars.AuthBridgeProxy])
+	t.IdentityStatus = &api.IdentityStatus{
+		SPIFFEEnabled: c[sidecars.SpiffeHelper].there,
+		IDPRegistered: c[sidecars.ClientRegistration].ready, InboundProxyReady: inbound.ready,
+		OutboundProxyReady: c[sidecars.EnvoyProxy].ready,
+	}
+	// one proxy both ways, which holds the identity; nothing in the pod registers
+	if !p.HasSidecar(sidecars.SpiffeHelper) {
+		hasSVIDs := func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(p.Spec.Volumes,
+				func(v corev1.Volume) bool { return v.Name == identity.SVIDVolume })
+		}
+		t.IdentityStatus = &api.IdentityStatus{
+			SPIFFEEnabled:     inbound.there && slices.ContainsFunc(pods, hasSVIDs),
+			InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
 		}
 	}
-	return ""
-}
-
-func waiting(c map[string]component) string {
-	var names []string
+	var waiting []string
 	for _, name := range sidecars.All().Sidecars() {
 		if x := c[name]; x.there && !x.ready {
-			names = append(names, name)
+			waiting = append(waiting, name)
 		}
 	}
-	return strings.Join(names, ", ")
+	t.Phase, t.Message = phase(w, cm, t.ConfigMapName, pods)
+	switch why := trouble(pods, sidecars.All().Sidecars()...); {
+	case cm == nil || len(pods) == 0:
+	case why != "":
+		t.Phase, t.Message = Failed, why
+	case len(waiting) > 0:
+		t.Phase, t.Message = Pending, "not ready in all pods: "+strings.Join(waiting, ", ")
+	default:
+		t.Message = "Identity infrastructure configured"
+	}
+	return t
 }
 
 // agentTrace is 001's status of an AgentTrace.
 func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*corev1.Pod) AgentTrace {
-	settings := identity.Settings{Subject: identity.Subject{Name: w.GetName()}}
 	t := AgentTrace{Target: w.GetKind() + "/" + w.GetName()}
-	cm, resource := l.configMap(w, settings.TraceName())
+	t.AgentTraceStatus.ConfigMapName = traceName(w)
+	cm, resource := l.configMap(w, traceName(w))
 	t.Name = Name{w.GetNamespace(), resource}
-	t.AgentTraceStatus.ConfigMapName = settings.TraceName()
-	for _, p := range running(pods) {
-		if mounts(&p.Spec, settings.TraceName()) {
-			t.ConfiguredPods++
-		}
-	}
-	switch {
-	case cm == nil:
-		t.Phase, t.Message =
-			Failed, "the ConfigMap "+settings.TraceName()+" is missing: apply the package again"
-	case t.ConfiguredPods == 0:
-		t.Phase, t.Message = phaseWithoutPods(w), "no pod has the configuration"
-	default:
-		t.Phase = Active
-	}
+	pods = configured(pods, traceName(w))
+	t.ConfiguredPods = len(pods)
+	t.Phase, t.Message = phase(w, cm, traceName(w), pods)
 	return t
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
-	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
@@ -128,14 +127,12 @@ func Of(l Live) Report {
 		case injected:
 			r.Workloads = append(r.Workloads, workload(w, pods))
 		}
-		if injected {
-			if identified(w) {
-				r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, pods))
-			}
-			if templateMounts(w,
-				(&identity.Settings{Subject: identity.Subject{Name: w.GetName()}}).TraceName()) {
-				r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
-			}
+		// A RenderConfig may turn off the identity infrastructure.
+		if p := profileOf(w); injected && p != nil {
+			r.TokenExchanges = append(r.TokenExchanges, l.tokenExchange(w, p, pods))
+		}
+		if injected && templateMounts(w, traceName(w)) {
+			r.AgentTraces = append(r.AgentTraces, l.agentTrace(w, pods))
 		}
 	}
 	for _, cm := range l.ConfigMaps {
@@ -227,10 +224,10 @@ func (a Agent) health() Health {
 }
 
 func (w Workload) health() Health {
-	switch kstatus.Status(w.Status) {
-	case kstatus.CurrentStatus:
+	switch h := (health.Health{Status: w.Status}); {
+	case h.Good():
 		return Well
-	case kstatus.FailedStatus:
+	case h.Bad():
 		return Ill
 	}
 	return Busy
@@ -347,26 +344,16 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*corev1.Pod) Actor {
 }
 
 func workload(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
-	x := Workload{Name: Name{w.GetNamespace(), w.GetName()}, Kind: w.GetKind()}
-	result, err := kstatus.Compute(w)
-	if err != nil {
-		x.Status, x.Message = string(kstatus.UnknownStatus), err.Error()
-	} else {
-		x.Status, x.Message = string(result.Status), result.Message
+	now := health.Checks(nil).Of(w)
+	x := Workload{Name: Name{w.GetNamespace(), w.GetName()}, Kind: w.GetKind(), Status: now.Status}
+	if !now.Good() {
+		x.Message = now.Message
 	}
-	if x.Status == string(kstatus.CurrentStatus) {
-		x.Message = ""
-	}
-	for _, p := range running(pods) {
-		x.Pods++
-		if has(p, corev1.PodReady) {
-			x.Ready++
-		}
-		// kstatus never looks at a CronJob's Jobs
-		if t, is := stuck(p); is &&
-			(x.Status != string(kstatus.CurrentStatus) || x.Kind == "CronJob") {
-			x.Status, x.Message = string(kstatus.FailedStatus), t.String()
-		}
+	pods = running(pods)
+	x.Pods, x.Ready = len(pods), with(pods, corev1.PodReady)
+	// kstatus never looks at a CronJob's Jobs
+	if why := trouble(pods); why != "" && (!now.Good() || x.Kind == "CronJob") {
+		x.Status, x.Message = string(kstatus.FailedStatus), why
 	}
 	return x
 }
