@@ -7,14 +7,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	psapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
@@ -100,7 +98,6 @@ type collector struct {
 	needs      map[string]*Need
 	has        map[string]bool // objects of the package: "Secret namespace/name", "API group/kind"
 	namespaces map[string]*Namespace
-	requests   map[string]corev1.ResourceList // of sidecars, by namespace
 	evaluator  policy.Evaluator
 }
 
@@ -110,8 +107,7 @@ func Of(files []render.File) []Need {
 	if err != nil {
 		panic(err) // the checks are those of the library
 	}
-	c := &collector{map[string]*Need{}, map[string]bool{}, map[string]*Namespace{},
-		map[string]corev1.ResourceList{}, evaluator}
+	c := &collector{map[string]*Need{}, map[string]bool{}, map[string]*Namespace{}, evaluator}
 	for _, visit := range []func(*krm.Object){c.list, c.object} {
 		for _, f := range files {
 			render.Objects(f, visit)
@@ -132,9 +128,7 @@ func Of(files []render.File) []Need {
 			n.Packaged = c.namespaces[n.Namespace]
 		}
 		if n.Kind == Requests {
-			r := c.requests[n.Namespace]
-			n.Requests = r
-			n.Name = fmt.Sprintf("cpu %s, memory %s", r.Cpu(), r.Memory())
+			n.Name = fmt.Sprintf("cpu %s, memory %s", n.Requests.Cpu(), n.Requests.Memory())
 			n.Need = "requests of the sidecars in " + InNamespace(n.Namespace) + ": " + n.Name
 		}
 		slices.Sort(n.For)
@@ -168,25 +162,27 @@ func (c *collector) list(o *krm.Object) {
 	}
 }
 
-// add a need, or one more object that has it.
-func (c *collector) add(n Need, of *krm.Object) {
+// add a need, or one more object that has it. It returns the need for all of them.
+func (c *collector) add(n Need, of *krm.Object) *Need {
 	key := string(n.Kind) + " " + n.Namespace + "/" + n.Name
-	if n.Kind == Requests {
-		key = string(n.Kind) + " " + n.Namespace
-	}
 	if c.needs[key] == nil {
 		c.needs[key] = &n
 	}
 	c.needs[key].For = append(c.needs[key].For, of.Ref.String())
+	return c.needs[key]
 }
 
-func (c *collector) secret(name string, of *krm.Object) {
+func (c *collector) secret(name, use, remedy string, of *krm.Object) {
 	if name != "" && !c.has["Secret "+of.Namespace+"/"+name] {
 		c.add(Need{Kind: Secret, Namespace: of.Namespace, Name: name,
-			Need: "Secret " + name + " in " + InNamespace(of.Namespace),
-			Remedy: "create it, or let its operator create it: pods that name it do not " +
-				"start without it"}, of)
+			Need: "Secret " + name + " in " + InNamespace(of.Namespace) + use, Remedy: remedy}, of)
 	}
+}
+
+// podSecret is a Secret that a pod names.
+func (c *collector) podSecret(name string, of *krm.Object) {
+	c.secret(name, "", "create it, or let its operator create it: pods that name it do not start "+
+		"without it", of)
 }
 
 var (
@@ -234,7 +230,7 @@ func (c *collector) object(o *krm.Object) {
 	}
 	if o.Kind == "ServiceAccount" {
 		for s := range o.Get("imagePullSecrets").Items() {
-			c.secret(s.Get("name").Text(), o)
+			c.podSecret(s.Get("name").Text(), o)
 		}
 	}
 	if template, ok := o.PodTemplate(); ok {
@@ -249,22 +245,11 @@ func (c *collector) build(o *krm.Object) {
 			c.add(n, o)
 		}
 	}
-	for _, login := range [...]struct {
-		what, remedy string
-		name         krm.Node
-	}{
-		{"Git", "create it with type kubernetes.io/basic-auth or kubernetes.io/ssh-auth",
-			o.Get("spec", "source", "sourceCredentials", "name")},
-		{"the registry, where builds push",
-			"kubectl create secret docker-registry, with an account that may push",
-			o.Get("spec", "buildOutput", "imageRepoCredentials", "name")},
-	} {
-		if name := login.name.Text(); name != "" && !c.has["Secret "+o.Namespace+"/"+name] {
-			c.add(Need{Kind: Secret, Namespace: o.Namespace, Name: name,
-				Need: "Secret " + name + " in " + InNamespace(o.Namespace) + ", the login for " +
-					login.what, Remedy: login.remedy}, o)
-		}
-	}
+	c.secret(o.Get("spec", "source", "sourceCredentials", "name").Text(), ", the login for Git",
+		"create it with type kubernetes.io/basic-auth or kubernetes.io/ssh-auth", o)
+	c.secret(o.Get("spec", "buildOutput", "imageRepoCredentials", "name").Text(),
+		", the login for the registry, where builds push",
+		"kubectl create secret docker-registry, with an account that may push", o)
 }
 
 // attested are the needs of builds of mode prod alone.
@@ -339,7 +324,7 @@ func (c *collector) workload(o *krm.Object, template krm.PodTemplate) {
 	}
 	for _, r := range template.References() {
 		if r.Kind == "Secret" && !r.Optional {
-			c.secret(r.Name.Text(), o)
+			c.podSecret(r.Name.Text(), o)
 		}
 	}
 	if len(pod.Spec.ImagePullSecrets) > 0 {
@@ -425,7 +410,6 @@ func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 	if !ok {
 		replicas = 1
 	}
-	sum := corev1.ResourceList{}
 	for _, container := range pod.InitContainers {
 		if !keepsRunning(container) || !slices.Contains(injected.InitContainers, container.Name) {
 			continue
@@ -436,27 +420,14 @@ func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 			}
 		}
 		for name, q := range container.Resources.Requests {
+			sum := c.add(Need{Kind: Requests, Namespace: o.Namespace,
+				Requests: corev1.ResourceList{}, Remedy: "compare with kubectl describe nodes, " +
+					"and with the ResourceQuotas of the namespace"}, o).Requests
 			q.Mul(int64(replicas))
 			total := sum[name]
 			total.Add(q)
 			sum[name] = total
 		}
-	}
-	if len(sum) == 0 {
-		return
-	}
-	c.add(Need{Kind: Requests, Namespace: o.Namespace,
-		Remedy: "compare with kubectl describe nodes, and with the ResourceQuotas of the namespace"}, o)
-	if c.requests[o.Namespace] == nil {
-		c.requests[o.Namespace] = corev1.ResourceList{}
-	}
-	for name, q := range maps.All(sum) {
-		total, known := c.requests[o.Namespace][name]
-		if !known {
-			total = resource.Quantity{Format: q.Format}
-		}
-		total.Add(q)
-		c.requests[o.Namespace][name] = total
 	}
 }
 

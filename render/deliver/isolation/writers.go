@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,9 +50,7 @@ func Writers(r Rights, namespace, controller string, trusted ...string) (writers
 			name, own := s.Kind+" "+s.Name, false
 			switch s.Kind {
 			case rbacv1.ServiceAccountKind:
-				if s.Namespace == "" {
-					s.Namespace = namespace
-				}
+				s.Namespace = cmp.Or(s.Namespace, namespace)
 				name = s.Kind + " " + s.Namespace + "/" + s.Name
 				own = name == controller || slices.Contains(trusted, s.Namespace)
 			case rbacv1.UserKind:

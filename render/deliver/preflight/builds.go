@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -8,8 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/render/needs"
@@ -22,32 +21,19 @@ const tektonNamespace = "tekton-pipelines"
 func (c *cluster) tektonFlags(ctx context.Context, name string) (map[string]string, error) {
 	flags := &corev1.ConfigMap{}
 	err := c.get(ctx, tektonNamespace, name, flags)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return flags.Data, nil
+	return flags.Data, client.IgnoreNotFound(err)
 }
 
 // tekton compares the API, the version and the flags of Tekton with what every build needs.
 func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
-	served, err := c.discovery.ServerResourcesForGroupVersion(n.Name)
-	if err != nil {
+	if ok, err := c.serves(n.Name, "PipelineRun"); err != nil {
 		return "", err
-	}
-	if !slices.ContainsFunc(served.APIResources,
-		func(r metav1.APIResource) bool { return r.Kind == "PipelineRun" }) {
-		n.Status = needs.Missing
-		return "the cluster serves " + n.Name + " without PipelineRun", nil
+	} else if !ok {
+		return lacks(n, "", "the cluster serves "+n.Name+" without PipelineRun")
 	}
 	info, err := c.tektonFlags(ctx, "pipelines-info")
-	if err != nil {
-		return "", err
-	}
-	flags, err := c.tektonFlags(ctx, "feature-flags")
-	if err != nil {
+	flags, err2 := c.tektonFlags(ctx, "feature-flags")
+	if err := cmp.Or(err, err2); err != nil {
 		return "", err
 	}
 	found := "it is there"
@@ -61,11 +47,9 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 			return "", err
 		}
 		if _, set := flag(d, "pipeline-objects"); !set {
-			n.Status, n.Remedy =
-				needs.Missing,
-				"start the controller with --pipeline-objects, or remove pipelinerun from "+
-					"disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags"
-			return found + ", and refuses Pipelines inside of runs", nil
+			return lacks(n, "start the controller with --pipeline-objects, or remove pipelinerun "+
+				"from disable-inline-spec of ConfigMap "+tektonNamespace+"/feature-flags",
+				found+", and refuses Pipelines inside of runs")
 		}
 	}
 	return found, nil
@@ -76,12 +60,11 @@ func (c *cluster) controller(ctx context.Context) (*appsv1.Deployment, error) {
 	found := &appsv1.DeploymentList{}
 	err := c.List(ctx, found,
 		client.MatchingLabels{"app.kubernetes.io/name": "armature-controller"}, client.Limit(1))
+	if err == nil && len(found.Items) == 0 {
+		err = apierrors.NewNotFound(appsv1.Resource("deployments"), "armature-controller")
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(found.Items) == 0 {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps",
-			Resource: "deployments"}, "armature-controller")
 	}
 	return &found.Items[0], nil
 }
@@ -107,8 +90,8 @@ func (c *cluster) running(ctx context.Context, n *needs.Need) (string, error) {
 		return "", err
 	}
 	if d.Status.AvailableReplicas == 0 {
-		n.Status, n.Remedy = needs.Missing, "kubectl describe deployment "+d.Name+" -n "+d.Namespace
-		return "it is in namespace " + d.Namespace + ", and no pod of it is available", nil
+		return lacks(n, "kubectl describe deployment "+d.Name+" -n "+d.Namespace,
+			"it is in namespace "+d.Namespace+", and no pod of it is available")
 	}
 	return "it is in namespace " + d.Namespace, nil
 }
@@ -123,9 +106,8 @@ func (c *cluster) attestKey(ctx context.Context, n *needs.Need) (string, error) 
 	for name, refused := range map[string]string{"results-from": "sidecar-logs",
 		"coschedule": "pipelineruns"} {
 		if flags[name] == refused {
-			n.Status, n.Remedy = needs.Missing, "remove "+name+" from ConfigMap "+tektonNamespace+
-				"/feature-flags: such runs are not attested"
-			return "Tekton has " + name + ": " + refused, nil
+			return lacks(n, "remove "+name+" from ConfigMap "+tektonNamespace+
+				"/feature-flags: such runs are not attested", "Tekton has "+name+": "+refused)
 		}
 	}
 	d, err := c.controller(ctx)

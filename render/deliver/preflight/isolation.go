@@ -26,8 +26,8 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 	}
 	name, _ := flag(d, "build-namespace")
 	if name == "" {
-		n.Status, n.Remedy = needs.Missing, "set buildNamespace in the values of armature install"
-		return "the controller has no --build-namespace", nil
+		return lacks(n, "set buildNamespace in the values of armature install",
+			"the controller has no --build-namespace")
 	}
 	n.Name = name
 	switch n.Kind {
@@ -52,8 +52,7 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 	}
 	o.Policies = policies.Items
 	if faults := isolation.Faults(o); len(faults) > 0 {
-		n.Status = needs.Missing
-		return "namespace " + name + ": " + strings.Join(faults, "; "), nil
+		return lacks(n, "", "namespace "+name+": "+strings.Join(faults, "; "))
 	}
 	return "namespace " + name, nil
 }
@@ -83,9 +82,8 @@ func (c *cluster) writers(ctx context.Context, n *needs.Need,
 	}
 	switch {
 	case len(here) > 0:
-		n.Status, n.Remedy = needs.Missing, "delete these bindings: whoever writes in namespace "+
-			n.Name+" decides what is attested"
-		return strings.Join(append(here, everywhere...), "; "), nil
+		return lacks(n, "delete these bindings: whoever writes in namespace "+n.Name+
+			" decides what is attested", strings.Join(append(here, everywhere...), "; "))
 	case len(everywhere) > 0:
 		n.Status = needs.Unknown
 		return fmt.Sprintf("%s in all namespaces: %s", text.Count(len(everywhere), "writer"),

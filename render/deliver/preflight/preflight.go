@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	psapi "k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/needs"
 )
 
@@ -36,14 +38,24 @@ func connect(config *rest.Config, namespace string) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = deadline
 	direct, err := client.New(config, client.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	served, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
+	served, err2 := discovery.NewDiscoveryClientForConfig(config)
+	if err := multi.Errors(err, err2); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	return &cluster{direct, served, namespace}, nil
+}
+
+// lacks sets the status of a need that the cluster does not meet, and returns what is there.
+func lacks(n *needs.Need, remedy, found string) (string, error) {
+	n.Status, n.Remedy = needs.Missing, cmp.Or(remedy, n.Remedy)
+	return found, nil
+}
+
+// serves reports whether the cluster serves a kind.
+func (c *cluster) serves(apiVersion, kind string) (bool, error) {
+	served, err := c.discovery.ServerResourcesForGroupVersion(apiVersion)
+	return err == nil && slices.ContainsFunc(served.APIResources,
+		func(r metav1.APIResource) bool { return r.Kind == kind }), err
 }
 
 // get reads an object by its name.
@@ -86,10 +98,7 @@ func Compare(ctx context.Context, config *rest.Config, namespace string, all []n
 // find sets the status of a need, and describes what is there.
 func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err error) {
 	n.Status = needs.OK
-	namespace := n.Namespace
-	if namespace == "" {
-		namespace = c.namespace
-	}
+	namespace := cmp.Or(n.Namespace, c.namespace)
 	switch n.Kind {
 	case needs.Version:
 		info, err := c.discovery.ServerVersion()
@@ -105,12 +114,10 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 		return "", c.get(ctx, "", n.Name, &storagev1.CSIDriver{})
 	case needs.API:
 		apiVersion, kind, _ := strings.Cut(n.Name, " ")
-		served, err := c.discovery.ServerResourcesForGroupVersion(apiVersion)
-		if err == nil && !slices.ContainsFunc(served.APIResources,
-			func(r metav1.APIResource) bool { return r.Kind == kind }) {
-			n.Status, found = needs.Missing, "the cluster serves "+apiVersion+" without it"
+		if ok, err := c.serves(apiVersion, kind); ok || err != nil {
+			return "", err
 		}
-		return found, err
+		return lacks(n, "", "the cluster serves "+apiVersion+" without it")
 	case needs.PodSecurity:
 		return c.podSecurity(ctx, n, namespace)
 	case needs.ServiceAccount:
@@ -127,8 +134,7 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 			return "the ServiceAccount default does not exist, so it has no pull secrets", nil
 		}
 		if err == nil && len(usual.ImagePullSecrets) > 0 {
-			n.Status = needs.Missing
-			return "default has the pull secret " + usual.ImagePullSecrets[0].Name, nil
+			return lacks(n, "", "default has the pull secret "+usual.ImagePullSecrets[0].Name)
 		}
 		return "default has no pull secrets either", err
 	case needs.Tekton:
@@ -178,22 +184,19 @@ func (c *cluster) service(ctx context.Context, n *needs.Need) (string, error) {
 
 func (c *cluster) podSecurity(ctx context.Context, n *needs.Need,
 	namespace string) (string, error) {
-	level := ""
 	live := &corev1.Namespace{}
 	err := c.get(ctx, "", namespace, live)
+	level := live.Labels[psapi.EnforceLevelLabel]
 	switch {
 	case n.Packaged != nil && (err == nil || apierrors.IsNotFound(err)):
 		level = n.Packaged.Enforce
 	case apierrors.IsNotFound(err):
-		n.Status = needs.Missing
 		if n.Name != needs.Levels[0] {
 			n.Remedy = "kubectl create namespace " + namespace + ", then " + n.Remedy
 		}
-		return "the namespace does not exist", nil
+		return lacks(n, "", "the namespace does not exist")
 	case err != nil:
 		return "", err
-	default:
-		level = live.Labels[psapi.EnforceLevelLabel]
 	}
 	if level == "" {
 		return "it has no label " + psapi.EnforceLevelLabel +
@@ -222,14 +225,13 @@ func (c *cluster) quota(ctx context.Context, n *needs.Need, namespace string) (s
 					continue
 				}
 				if wanted := n.Requests[name]; hard.Cmp(wanted) < 0 {
-					n.Status, n.Remedy = needs.Missing, "raise ResourceQuota "+quota.Name+
-						", or lower spec.components.NAME.resources of armature.yaml"
-					return fmt.Sprintf("ResourceQuota %s allows %s %s", quota.Name, name,
-						hard.String()), nil
+					return lacks(n, "raise ResourceQuota "+quota.Name+
+						", or lower spec.components.NAME.resources of armature.yaml",
+						fmt.Sprintf("ResourceQuota %s allows %s %s", quota.Name, name, &hard))
 				}
 				hard.Sub(quota.Status.Used[key])
-				left = append(left, fmt.Sprintf("ResourceQuota %s has %s %s left", quota.Name, name,
-					hard.String()))
+				left = append(left,
+					fmt.Sprintf("ResourceQuota %s has %s %s left", quota.Name, name, &hard))
 			}
 		}
 	}
