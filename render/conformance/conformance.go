@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -59,8 +60,6 @@ const (
 	emptyList = "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems: []\n"
 	badConfig = "apiVersion: functions.example.com/v1\nkind: NoSuchConfig\nmetadata:\n" +
 		"  name: wrong\nspec: [wrong]\n"
-	baseName   = "the list"
-	configName = "a functionConfig of an unknown kind"
 )
 
 // large is the number of items of the large list.
@@ -76,7 +75,15 @@ type trial struct {
 	out    *list
 	badOut error // what is printed is not a list
 	at     []int // of the items of in in out
+
+	again func(input string) *trial // runs the function once more
 }
+
+// answered reports whether the input is a list, and the function has answered it.
+func (t *trial) answered() bool { return t.err == nil && t.in != nil }
+
+// done reports whether the function did its work.
+func (t *trial) done() bool { return t.answered() && t.out != nil && t.answer.Exit == 0 }
 
 // refused reports whether the function did not do its work, and has a result with the reason.
 func (t *trial) refused() bool { return t.err == nil && t.answer.Exit != 0 && exitStatus(t) == "" }
@@ -91,41 +98,41 @@ func Test(ctx context.Context, f Function, input, config []byte) ([]Check, error
 	if err != nil {
 		return nil, fmt.Errorf("reading the list: %w", err)
 	}
-	given := string(input)
+	if config != nil && in.config != nil {
+		return nil, errors.New(
+			"the list has a functionConfig already: remove it, or leave out --config")
+	}
 	if config != nil {
-		if in.config != nil {
-			return nil, errors.New(
-				"the list has a functionConfig already: remove it, or leave out --config")
-		}
 		n, err := yaml.Parse(string(config))
 		if err != nil {
 			return nil, fmt.Errorf("reading the functionConfig: %w", err)
 		}
 		in.config = n.YNode()
-		more, err := configText(in.config)
-		if err != nil {
-			return nil, fmt.Errorf("writing the functionConfig: %w", err)
-		}
-		given = strings.TrimRight(given, "\n") + "\n" + more
 	}
 	with, err := configText(in.config)
 	if err != nil {
 		return nil, fmt.Errorf("writing the functionConfig: %w", err)
 	}
-	wrong := append(slices.Clip(base), "functionConfig:\n"+indented(badConfig)...)
+	given := string(input)
+	if config != nil {
+		given = strings.TrimRight(given, "\n") + "\n" + with
+	}
+	wrong := string(base) + "functionConfig:\n" + indented(badConfig)
 	cut := "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nitems:\n- apiVersion: v1\n" +
 		"  kind: ConfigMap\n  metadata: {name: cut\n"
-
-	s := &suite{ctx: ctx, f: f}
-	s.base = s.run(baseName, given)
-	s.odd = s.run("the list of odd YAML", string(odd)+with)
-	s.unknown = s.run("the list of unknown kinds", string(unknown)+with)
-	s.empty = s.run("the empty list", emptyList+with)
-	s.large = s.run("the large list", largeList()+with)
-	s.config = s.run(configName, string(wrong))
-	s.cut = s.run("a list that is cut off", cut)
-	checks := s.checks()
-	return checks, ctx.Err()
+	var trials []*trial
+	for _, t := range [][2]string{
+		{"the list", given},
+		{"the list of odd YAML", string(odd) + with},
+		{"the list of unknown kinds", string(unknown) + with},
+		{"the empty list", emptyList + with},
+		{"the large list", largeList() + with},
+		{"a functionConfig of an unknown kind", wrong},
+		{"a list that is cut off", cut},
+	} {
+		trials = append(trials, run(ctx, f, t[0], t[1]))
+	}
+	return checks(trials), ctx.Err()
 }
 
 func indented(text string) string {
@@ -143,19 +150,12 @@ func largeList() string {
 	return b.String()
 }
 
-type suite struct {
-	ctx                                           context.Context
-	f                                             Function
-	base, odd, unknown, empty, large, config, cut *trial
-}
-
-func (s *suite) run(name, input string) *trial {
-	t := &trial{name: name, input: input}
+func run(ctx context.Context, f Function, name, input string) *trial {
+	t := &trial{name: name, input: input,
+		again: func(input string) *trial { return run(ctx, f, name, input) }}
 	t.in, _ = read([]byte(input))
-	if t.answer, t.err = s.f.Run(s.ctx, []byte(input)); t.err != nil {
-		return t
-	}
-	if len(t.answer.Stdout) == 0 && t.answer.Exit != 0 {
+	t.answer, t.err = f.Run(ctx, []byte(input))
+	if t.err != nil || len(t.answer.Stdout) == 0 && t.answer.Exit != 0 {
 		return t
 	}
 	if t.out, t.badOut = read(t.answer.Stdout); t.in != nil && t.out != nil {
@@ -164,112 +164,104 @@ func (s *suite) run(name, input string) *trial {
 	return t
 }
 
-// rule reports what is wrong in a run, and whether the run could show it.
-type rule func(t *trial) (fault string, applies bool)
-
-func (s *suite) checks() []Check {
-	all := []*trial{s.base, s.odd, s.unknown, s.empty, s.large, s.config, s.cut}
-	done := func(fault func(t *trial) string) rule {
-		return func(t *trial) (string, bool) {
-			if t.err != nil || t.in == nil || t.out == nil || t.answer.Exit != 0 {
-				return "", false
+// checks judges the trials, in the order of Test.
+func checks(all []*trial) (judged []Check) {
+	none := func(*trial) string { return "" }
+	always := func(*trial) bool { return true }
+	accepted := func(t *trial) bool { return !t.refused() }
+	accepts := func(fault func(*trial) string) func(*trial) string {
+		return func(t *trial) string {
+			switch {
+			case t.err != nil:
+				return t.err.Error()
+			case t.answer.Exit != 0:
+				return failure(t)
+			case t.out == nil:
+				return "there is no list"
 			}
-			return fault(t), true
+			return fault(t)
 		}
 	}
-	checks := []Check{
-		over("answer", all, func(t *trial) (string, bool) {
-			if t.err != nil {
-				return t.err.Error(), true
-			}
-			return "", true
-		}, "every run ends by itself", "end within the time, with a bounded output: see --timeout"),
-		over("list", all, func(t *trial) (string, bool) {
-			if t.badOut != nil {
-				return "standard output is not a ResourceList: " + t.badOut.Error(), true
-			}
-			return "", t.err == nil && t.out != nil
-		}, "standard output has one ResourceList and nothing else", "print logs to standard error"),
-		over("exit status", all, func(t *trial) (string, bool) {
-			return exitStatus(t), t.err == nil && t.in != nil
-		},
-			"exit status 0 without a result of severity error, and not 0 with one",
-			"on failure, exit with a status that is not 0 and a result of severity error "+
-				"with the reason"),
-		over("partial output", all, func(t *trial) (string, bool) {
-			if t.err != nil || t.in == nil || t.answer.Exit == 0 {
-				return "", false
-			}
-			return partial(t), true
-		}, "if it fails, it prints the items of its input or nothing",
-			"compute everything before you print; to see a failure, name a list with --input "+
-				"that the function refuses"),
-		s.cutOff(),
-		over("results", all, func(t *trial) (string, bool) {
-			if t.err != nil || t.in == nil || t.out == nil || len(t.out.results) == 0 {
-				return "", false
-			}
-			return faultyResult(t), true
-		}, "results have severity, message and place",
-			"set message, severity, resourceRef, field.path, and file.path from the item's "+
-				"annotations; to see results, name a list with --input that has some"),
-		over("text", all, done(changedText), "what does not change keeps its text and comments",
-			"edit the text or its nodes: do not decode and encode an item"),
-		over("order", all, done(changedOrder), "the items keep their order",
-			"append new items, and sort nothing"),
-		over("host annotations", all, done(changedAnnotations),
-			"items keep the annotations of their host",
-			"leave config.kubernetes.io/path, index and all of internal.config.kubernetes.io/ alone"),
-		s.twice(),
-		s.again(),
-	}
-	for _, p := range []struct {
-		name  string
-		t     *trial
-		fault func(t *trial) string
-		ok    string
-		hint  string
+	for _, c := range []struct {
+		name   string
+		trials []*trial
+		// whether a run can show a fault, and the fault
+		applies  func(*trial) bool
+		fault    func(*trial) string
+		ok, hint string
 	}{
-		{"empty list", s.empty, func(*trial) string { return "" }, "it accepts an empty list",
+		{"answer", all, always, func(t *trial) string {
+			if t.err != nil {
+				return t.err.Error()
+			}
+			return ""
+		}, "every run ends by itself", "end within the time, with a bounded output: see --timeout"},
+		{"list", all, func(t *trial) bool { return t.err == nil && (t.out != nil || t.badOut != nil) },
+			func(t *trial) string {
+				if t.badOut != nil {
+					return "standard output is not a ResourceList: " + t.badOut.Error()
+				}
+				return ""
+			}, "standard output has one ResourceList and nothing else",
+			"print logs to standard error"},
+		{"exit status", all, (*trial).answered, exitStatus,
+			"exit status 0 without a result of severity error, and not 0 with one",
+			"on failure, exit with a status that is not 0 and a result of severity error " +
+				"with the reason"},
+		{"partial output", all, func(t *trial) bool { return t.answered() && t.answer.Exit != 0 },
+			partial, "if it fails, it prints the items of its input or nothing",
+			"compute everything before you print; to see a failure, name a list with --input " +
+				"that the function refuses"},
+		{"unreadable input", all[6:], always, cutOff, "it fails with a reason, and prints no items",
+			"exit with a status that is not 0 if the input cannot be read"},
+		{"results", all, func(t *trial) bool {
+			return t.answered() && t.out != nil && len(t.out.results) > 0
+		}, faultyResult, "results have severity, message and place",
+			"set message, severity, resourceRef, field.path, and file.path from the item's " +
+				"annotations; to see results, name a list with --input that has some"},
+		{"text", all, (*trial).done, changedText, "what does not change keeps its text and comments",
+			"edit the text or its nodes: do not decode and encode an item"},
+		{"order", all, (*trial).done, changedOrder, "the items keep their order",
+			"append new items, and sort nothing"},
+		{"host annotations", all, (*trial).done, changedAnnotations,
+			"items keep the annotations of their host",
+			"leave config.kubernetes.io/path, index and all of internal.config.kubernetes.io/ alone"},
+		{"deterministic", all[:2], func(t *trial) bool { return t.err == nil }, twice,
+			"equal input produces equal output",
+			"do not use the time, random numbers or the order of a map"},
+		{"idempotent", all[:2], (*trial).done, again, "on its own output it changes nothing",
+			"check whether the change was already made"},
+		{"empty list", all[3:4], accepted, accepts(none), "it accepts an empty list",
 			"do nothing if there are no items"},
-		{"unknown kinds", s.unknown, foreign, "it does not change fields of unknown kinds",
+		{"unknown kinds", all[2:3], accepted, accepts(foreign),
+			"it does not change fields of unknown kinds",
 			"look at apiVersion and kind before you change or remove an item"},
-		{"odd YAML", s.odd, lost,
+		{"odd YAML", all[1:2], accepted, accepts(lost),
 			"it accepts comments, anchors, strings of many lines and flow style",
 			"read YAML with a library, and keep unknown fields"},
-		{"large list", s.large, lost, text.Count(large, "item"), "read all of standard input"},
+		{"large list", all[4:5], accepted, accepts(lost), text.Count(large, "item"),
+			"read all of standard input"},
 	} {
-		checks = append(checks, over(p.name, []*trial{p.t}, func(t *trial) (string, bool) {
-			switch {
-			case t.refused():
-				return "", false
-			case t.err != nil:
-				return t.err.Error(), true
-			case t.answer.Exit != 0:
-				return failure(t), true
-			case t.out == nil:
-				return "there is no list", true
-			}
-			return p.fault(t), true
-		}, p.ok, p.hint))
+		judged = append(judged, judge(c.name, c.trials, c.applies, c.fault, c.ok, c.hint))
 	}
-	return checks
+	return judged
 }
 
-// over applies a rule to runs. The first fault is shown.
-func over(name string, trials []*trial, r rule, ok, hint string) Check {
+// judge applies a rule to runs. The first fault is shown.
+func judge(name string, trials []*trial, applies func(*trial) bool, fault func(*trial) string,
+	ok, hint string) Check {
 	c := Check{name, Skipped, "no run showed it", hint}
 	if len(trials) == 1 && trials[0].refused() {
 		c.Seen = "it refuses " + trials[0].name + ", with a result that has the reason"
 	}
 	for _, t := range trials {
-		fault, applies := r(t)
-		if applies && fault != "" {
-			return Check{name, Failed, t.name + ": " + fault, hint}
+		if !applies(t) {
+			continue
 		}
-		if applies {
-			c = Check{name, OK, ok, ""}
+		if found := fault(t); found != "" {
+			return Check{name, Failed, t.name + ": " + found, hint}
 		}
+		c = Check{name, OK, ok, ""}
 	}
 	return c
 }
@@ -307,29 +299,25 @@ func partial(t *trial) string {
 		return fmt.Sprintf("%s, with %d of %d items", failure(t), len(t.out.items), len(t.in.items))
 	}
 	for i, it := range t.in.items {
-		if !same(it.value, t.out.items[i].value) {
+		if !reflect.DeepEqual(it.value, t.out.items[i].value) {
 			return fmt.Sprintf("%s, and %s is changed", failure(t), it.ref)
 		}
 	}
 	return ""
 }
 
-func (s *suite) cutOff() Check {
-	return over("unreadable input", []*trial{s.cut}, func(t *trial) (string, bool) {
-		switch {
-		case t.err != nil:
-			return t.err.Error(), true
-		case t.answer.Exit == 0:
-			return "exit status 0", true
-		case t.out != nil && len(t.out.items) > 0 || t.badOut != nil:
-			return failure(t) + ", and standard output has more than results", true
-		case len(bytes.TrimSpace(t.answer.Stderr)) == 0 &&
-			(t.out == nil || len(t.out.results) == 0):
-			return failure(t) + ", and no result has the reason", true
-		}
-		return "", true
-	}, "it fails with a reason, and prints no items",
-		"exit with a status that is not 0 if the input cannot be read")
+func cutOff(t *trial) string {
+	switch {
+	case t.err != nil:
+		return t.err.Error()
+	case t.answer.Exit == 0:
+		return "exit status 0"
+	case t.out != nil && len(t.out.items) > 0 || t.badOut != nil:
+		return failure(t) + ", and standard output has more than results"
+	case len(bytes.TrimSpace(t.answer.Stderr)) == 0 && (t.out == nil || len(t.out.results) == 0):
+		return failure(t) + ", and no result has the reason"
+	}
+	return ""
 }
 
 func faultyResult(t *trial) string {
@@ -353,11 +341,9 @@ func faultyResult(t *trial) string {
 		n := slices.IndexFunc(items, func(it *item) bool { return it.ref == *r.ResourceRef })
 		if n < 0 {
 			c := t.in.config
-			if textOf(field(c, "kind")) == r.ResourceRef.Kind &&
-				textOf(field(field(c, "metadata"), "name")) == r.ResourceRef.Name {
-				continue
-			}
-			if r.Field == nil { // an item that is missing
+			// the configuration, or an item that is missing
+			if r.Field == nil || textOf(c, "kind") == r.ResourceRef.Kind &&
+				textOf(c, "metadata", "name") == r.ResourceRef.Name {
 				continue
 			}
 			return at + fmt.Sprintf("it has a field of %s, which is not an item", *r.ResourceRef)
@@ -384,7 +370,7 @@ func changedText(t *trial) string {
 			continue
 		}
 		after := t.out.items[t.at[i]]
-		if same(it.value, after.value) {
+		if reflect.DeepEqual(it.value, after.value) {
 			if it.text != "" && it.text != after.text {
 				return fmt.Sprintf("%s is unchanged, but its text differs%s", it.ref,
 					difference(it.text, after.text))
@@ -489,7 +475,7 @@ func foreign(t *trial) string {
 		is, _ := t.out.items[t.at[i]].value.(map[string]any)
 		for _, v := range []map[string]any{was, is} {
 			for key := range v {
-				if key != "metadata" && !same(was[key], is[key]) {
+				if key != "metadata" && !reflect.DeepEqual(was[key], is[key]) {
 					return fmt.Sprintf("%s: its %s is changed", it.ref, shown(key))
 				}
 			}
@@ -498,60 +484,49 @@ func foreign(t *trial) string {
 	return ""
 }
 
-// twice runs the function again on the same lists.
-func (s *suite) twice() Check {
-	return over("deterministic", []*trial{s.base, s.odd}, func(t *trial) (string, bool) {
-		if t.err != nil {
-			return "", false
-		}
-		second := s.run(t.name, t.input)
-		switch {
-		case second.err != nil:
-			return "the second run: " + second.err.Error(), true
-		case second.answer.Exit != t.answer.Exit:
-			return fmt.Sprintf("exit status %d, and %d the second time", t.answer.Exit,
-				second.answer.Exit), true
-		case !bytes.Equal(second.answer.Stdout, t.answer.Stdout):
-			return "the second run has another output" +
-				difference(string(t.answer.Stdout), string(second.answer.Stdout)), true
-		}
-		return "", true
-	}, "equal input produces equal output",
-		"do not use the time, random numbers or the order of a map")
+// twice runs the function again on the same list.
+func twice(t *trial) string {
+	second := t.again(t.input)
+	switch {
+	case second.err != nil:
+		return "the second run: " + second.err.Error()
+	case second.answer.Exit != t.answer.Exit:
+		return fmt.Sprintf("exit status %d, and %d the second time", t.answer.Exit,
+			second.answer.Exit)
+	case !bytes.Equal(second.answer.Stdout, t.answer.Stdout):
+		return "the second run has another output" +
+			difference(string(t.answer.Stdout), string(second.answer.Stdout))
+	}
+	return ""
 }
 
 // again runs the function on its own output.
-func (s *suite) again() Check {
-	return over("idempotent", []*trial{s.base, s.odd}, func(t *trial) (string, bool) {
-		if t.err != nil || t.in == nil || t.out == nil || t.answer.Exit != 0 {
-			return "", false
+func again(t *trial) string {
+	input := string(t.answer.Stdout)
+	if !slices.ContainsFunc(t.out.items, func(it *item) bool { return it.text == "" }) {
+		text, err := compose(t.out.version, t.out.items, t.in.config)
+		if err != nil {
+			return err.Error()
 		}
-		input := string(t.answer.Stdout)
-		if !slices.ContainsFunc(t.out.items, func(it *item) bool { return it.text == "" }) {
-			text, err := compose(t.out.version, t.out.items, t.in.config)
-			if err != nil {
-				return err.Error(), true
-			}
-			input = text
+		input = text
+	}
+	second := t.again(input)
+	switch {
+	case second.err != nil:
+		return "on its own output: " + second.err.Error()
+	case second.answer.Exit != 0:
+		return "on its own output: " + failure(second)
+	case second.in == nil || second.out == nil:
+		return "on its own output: no list"
+	case len(second.out.items) != len(t.out.items):
+		return fmt.Sprintf("on its own output: %d items, which were %d", len(second.out.items),
+			len(t.out.items))
+	}
+	for i, it := range second.in.items {
+		if now := second.out.items[i]; it.text != now.text || !reflect.DeepEqual(it.value, now.value) {
+			return fmt.Sprintf("on its own output: %s changes%s", it.ref,
+				difference(it.text, now.text))
 		}
-		second := s.run(t.name, input)
-		switch {
-		case second.err != nil:
-			return "on its own output: " + second.err.Error(), true
-		case second.answer.Exit != 0:
-			return "on its own output: " + failure(second), true
-		case second.in == nil || second.out == nil:
-			return "on its own output: no list", true
-		case len(second.out.items) != len(t.out.items):
-			return fmt.Sprintf("on its own output: %d items, which were %d", len(second.out.items),
-				len(t.out.items)), true
-		}
-		for i, it := range second.in.items {
-			if now := second.out.items[i]; it.text != now.text || !same(it.value, now.value) {
-				return fmt.Sprintf("on its own output: %s changes%s", it.ref,
-					difference(it.text, now.text)), true
-			}
-		}
-		return "", true
-	}, "on its own output it changes nothing", "check whether the change was already made")
+	}
+	return ""
 }

@@ -32,7 +32,7 @@ func good(input []byte) (Answer, error) {
 	if err != nil {
 		return Answer{Stderr: []byte(err.Error()), Exit: 1}, nil
 	}
-	if kind := textOf(field(l.config, "kind")); kind != "" {
+	if kind := textOf(l.config, "kind"); kind != "" {
 		return Answer{Stdout: append(slices.Clip(input),
 			"results:\n- message: wrong configuration\n  severity: error\n"...), Exit: 1}, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -70,10 +69,10 @@ func read(text []byte) (*list, error) {
 		return nil, errors.New("there is more than one document")
 	}
 	root := doc.Content[0]
-	if root.Kind != yaml.MappingNode || textOf(field(root, "kind")) != "ResourceList" {
+	if root.Kind != yaml.MappingNode || textOf(root, "kind") != "ResourceList" {
 		return nil, errors.New("it has no kind: ResourceList")
 	}
-	l := &list{version: textOf(field(root, "apiVersion")), config: field(root, "functionConfig")}
+	l := &list{version: textOf(root, "apiVersion"), config: field(root, "functionConfig")}
 	if !strings.HasPrefix(l.version, "config.kubernetes.io/") {
 		return nil, fmt.Errorf("its apiVersion is %s", shown(l.version))
 	}
@@ -102,10 +101,10 @@ func read(text []byte) (*list, error) {
 		if it.node.Kind != yaml.MappingNode {
 			return nil, fmt.Errorf("its item %d is not an object", i)
 		}
-		metadata := field(it.node, "metadata")
-		it.ref = ref{textOf(field(it.node, "apiVersion")), textOf(field(it.node, "kind")),
-			textOf(field(metadata, "name")), textOf(field(metadata, "namespace"))}
-		if a := field(metadata, "annotations"); a != nil && a.Kind == yaml.MappingNode {
+		it.ref = ref{textOf(it.node, "apiVersion"), textOf(it.node, "kind"),
+			textOf(it.node, "metadata", "name"), textOf(it.node, "metadata", "namespace")}
+		a := field(field(it.node, "metadata"), "annotations")
+		if a != nil && a.Kind == yaml.MappingNode {
 			for k := 0; k+1 < len(a.Content); k += 2 {
 				if krm.HostAnnotation(a.Content[k].Value) {
 					it.host[a.Content[k].Value] = a.Content[k+1].Value
@@ -142,8 +141,11 @@ func field(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// textOf is the text of a scalar.
-func textOf(n *yaml.Node) string {
+// textOf is the text of a scalar at a path.
+func textOf(n *yaml.Node, path ...string) string {
+	for _, key := range path {
+		n = field(n, key)
+	}
 	if n == nil {
 		return ""
 	}
@@ -220,8 +222,6 @@ func shown(text string) string {
 	}
 	return strconv.Quote(text)
 }
-
-func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 // shape is what of an item's text a change of other fields leaves alone.
 type shape struct {
