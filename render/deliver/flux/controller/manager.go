@@ -75,11 +75,7 @@ const waiting = 32
 // Scheme knows RenderedSource; Flux's kinds are read without Go types.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	if err := multi.Errors(clientgoscheme.AddToScheme(scheme),
-		api.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("building the scheme: %w", err)
-	}
-	return scheme, nil
+	return scheme, multi.Errors(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme))
 }
 
 // Run the controller until ctx ends.
@@ -92,26 +88,17 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	}
 	cfg = o.Client(cfg, program, 200)
 	scheme, err := Scheme()
-	if err != nil {
-		return err
-	}
-	fingerprint, err := version.Fingerprint()()
-	if err != nil {
-		return fmt.Errorf("identifying the running program: %w", err)
+	fingerprint, err2 := version.Fingerprint()()
+	measured, err3 := newMetrics()
+	direct, err4 := client.New(cfg, client.Options{Scheme: scheme})
+	if err := multi.Errors(err, err2, err3, err4); err != nil {
+		return fmt.Errorf("setting up RenderedSources: %w", err)
 	}
 	store, err := OpenStore(o.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = multi.Errors(err, store.Close()) }()
-	measured, err := newMetrics()
-	if err != nil {
-		return err
-	}
-	direct, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("setting up RenderedSources: %w", err)
-	}
 	base := Reconciler{
 		Store: store, Limits: archive.DefaultLimits, Build: fingerprint,
 		VerifyTimeout: o.VerifyTimeout, CrossNamespace: o.CrossNamespace, Shard: o.Shard,
@@ -277,7 +264,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Contro
 	fair := managers.NewFairness(concurrency, concurrency/4)
 	requested := predicate.Or(predicate.GenerationChangedPredicate{},
 		predicates.ReconcileRequestedPredicate{})
-	c, err := ctrl.NewControllerManagedBy(mgr).
+	return ctrl.NewControllerManagedBy(mgr).
 		Named("renderedsource").
 		For(&api.RenderedSource{}, builder.WithPredicates(requested)).
 		Owns(newSource(externalArtifact),
@@ -286,10 +273,6 @@ func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Contro
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: artifactChanged})).
 		WithOptions(fair.Options(firstRetry, lastRetry)).
 		Build(fair.Share(r.Reconcile))
-	if err != nil {
-		return nil, fmt.Errorf("setting up the controller: %w", err)
-	}
-	return c, nil
 }
 
 // publishes reports whether an ExternalArtifact has the name of a RenderedSource of the shard.
@@ -303,12 +286,13 @@ func (r *Reconciler) publishes(o client.Object) bool {
 func artifactChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*unstructured.Unstructured)
 	after, ok2 := e.ObjectNew.(*unstructured.Unstructured)
-	if !ok1 || !ok2 {
-		return true
-	}
-	a, _, _ := unstructured.NestedFieldNoCopy(before.Object, "status", "artifact")
-	b, _, _ := unstructured.NestedFieldNoCopy(after.Object, "status", "artifact")
-	return !equality.Semantic.DeepEqual(a, b)
+	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(rawArtifact(before), rawArtifact(after))
+}
+
+// rawArtifact returns status.artifact of a source, nil if it has none.
+func rawArtifact(source *unstructured.Unstructured) any {
+	artifact, _, _ := unstructured.NestedFieldNoCopy(source.Object, "status", "artifact")
+	return artifact
 }
 
 // renderedFrom returns the RenderedSources of a source.
@@ -338,7 +322,7 @@ func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []r
 // slim removes from a cached source all but its artifact.
 func slim(in any) (any, error) {
 	if u, ok := in.(*unstructured.Unstructured); ok && u.GetKind() != externalArtifact {
-		artifact, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "artifact")
+		artifact := rawArtifact(u)
 		delete(u.Object, "spec")
 		delete(u.Object, "status")
 		if artifact != nil {

@@ -39,10 +39,7 @@ func reference(namespace, name string) corev1.ObjectReference {
 
 func (m *recorder) attempted(source *api.RenderedSource, reason string) {
 	m.attempts.WithLabelValues(source.Name, source.Namespace, reason).Inc()
-	ready := 0.0
-	if reason == meta.SucceededReason {
-		ready = 1
-	}
+	ready := map[bool]float64{true: 1}[reason == meta.SucceededReason]
 	m.ready.WithLabelValues(source.Name, source.Namespace).Set(ready)
 	if source.Status.Artifact != nil {
 		m.size.WithLabelValues(source.Name, source.Namespace).Set(

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/fluxcd/pkg/apis/meta"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,20 +48,18 @@ func (r *Reconciler) publish(
 	want := newExternalArtifact(source)
 	switch {
 	case published == nil:
-		published = want.DeepCopy()
-		if err := r.Client.Create(ctx, published, client.FieldOwner(program)); err != nil {
-			return fail(err)
-		}
+		published = want
+		err = r.Client.Create(ctx, published, client.FieldOwner(program))
 	case !containsObject(published, want):
 		want.SetUID(published.GetUID()) // of the one that was looked at, and no other
-		published = want.DeepCopy()
-		apply := client.ApplyConfigurationFromUnstructured(published)
-		if err := r.Client.Apply(ctx, apply, client.FieldOwner(program),
-			client.ForceOwnership); err != nil {
-			return fail(err)
-		}
+		published = want
+		err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(published),
+			client.FieldOwner(program), client.ForceOwnership)
 	}
-	if err := publishStatus(ctx, r.Client, published, a, origin); err != nil {
+	if err == nil {
+		err = publishStatus(ctx, r.Client, published, a, origin)
+	}
+	if err != nil {
 		return fail(err)
 	}
 	source.Status.Artifact = a
@@ -81,34 +79,24 @@ func publishStatus(
 	if same && !have.LastUpdateTime.IsZero() {
 		a.LastUpdateTime = have.LastUpdateTime // written before a crash
 	}
-	metadata := maps.Clone(origin.Metadata)
-	if metadata == nil {
-		metadata = map[string]string{}
-	}
-	if metadata[originRevision] == "" {
-		metadata[originRevision] = origin.Revision
-	}
-	artifact := meta.Artifact{
+	metadata := map[string]string{}
+	maps.Copy(metadata, origin.Metadata)
+	metadata[originRevision] = cmp.Or(metadata[originRevision], origin.Revision)
+	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&struct {
+		Artifact   meta.Artifact      `json:"artifact"`
+		Conditions []metav1.Condition `json:"conditions"`
+	}{meta.Artifact{
 		Digest: a.Digest,
 		Path:   archivePath(published.GetNamespace(), published.GetName(), a.Digest), URL: a.URL,
 		Revision: a.Revision, LastUpdateTime: a.LastUpdateTime, Size: ptr.To(a.Size),
 		Metadata: metadata,
-	}
-	condition := metav1.Condition{
+	}, []metav1.Condition{{
 		Type: meta.ReadyCondition, Status: metav1.ConditionTrue, Reason: meta.SucceededReason,
 		Message: "stored artifact of revision " + a.Revision, LastTransitionTime: a.LastUpdateTime,
 		ObservedGeneration: published.GetGeneration(),
-	}
-	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&struct {
-		Artifact   meta.Artifact      `json:"artifact"`
-		Conditions []metav1.Condition `json:"conditions"`
-	}{artifact, []metav1.Condition{condition}})
-	if err != nil {
+	}}})
+	if err != nil || equality.Semantic.DeepEqual(published.Object["status"], any(value)) {
 		return err
-	}
-	if before, _, _ := unstructured.NestedMap(published.Object,
-		"status"); equality.Semantic.DeepEqual(before, value) {
-		return nil
 	}
 	status := newSource(externalArtifact)
 	status.SetNamespace(published.GetNamespace())
@@ -129,10 +117,8 @@ func publishedOf(
 	o := newSource(externalArtifact)
 	err := live.Get(ctx, client.ObjectKeyFromObject(source), o)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
 	case err != nil:
-		return nil, err
+		return nil, client.IgnoreNotFound(err)
 	case !metav1.IsControlledBy(o, source):
 		return nil, fmt.Errorf(
 			"the ExternalArtifact %s %w: rename the RenderedSource, or delete that object",

@@ -8,7 +8,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -122,13 +121,8 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 	defer func() {
 		r.metrics.flux.RecordDuration(reference(source.Namespace, source.Name), begun)
 	}()
-	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
-		before := source.DeepCopy()
-		controllerutil.AddFinalizer(source, keys.FinalizerSource)
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.Client.Patch(ctx, source, patch); err != nil {
-			return reconcile.Result{}, fmt.Errorf("adding the finalizer: %w", err)
-		}
+	if err := r.mark(ctx, source, controllerutil.AddFinalizer); err != nil {
+		return reconcile.Result{}, fmt.Errorf("adding the finalizer: %w", err)
 	}
 	before := source.DeepCopy()
 	failed := r.attempt(ctx, source)
@@ -175,11 +169,18 @@ func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource,
 	if err := r.forget(request); err != nil {
 		return err
 	}
+	return client.IgnoreNotFound(r.mark(ctx, source, controllerutil.RemoveFinalizer))
+}
+
+// mark adds or removes the finalizer.
+func (r *Reconciler) mark(ctx context.Context, source *api.RenderedSource,
+	change func(client.Object, string) bool) error {
 	before := source.DeepCopy()
-	controllerutil.RemoveFinalizer(source, keys.FinalizerSource)
-	err := r.Client.Patch(ctx, source,
+	if !change(source, keys.FinalizerSource) {
+		return nil
+	}
+	return r.Client.Patch(ctx, source,
 		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	return client.IgnoreNotFound(err)
 }
 
 // attempt publishes what the source and the spec lead to now. It changes status.artifact when
@@ -260,15 +261,8 @@ func (r *Reconciler) origin(ctx context.Context,
 
 // inputsOf returns a digest of all that a render depends on.
 func inputsOf(program string, source *api.RenderedSource, origin *meta.Artifact, d demands) string {
-	all := []string{program, origin.Digest, origin.Revision, source.Spec.Path, source.Spec.Config}
-	if d.digest != "" {
-		all = append(all, d.digest)
-	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // strings can be written as JSON
-	}
-	return archive.Digest(text)
+	return archive.Digest(fmt.Appendf(nil, "%q", []string{program, origin.Digest, origin.Revision,
+		source.Spec.Path, source.Spec.Config, d.digest}))
 }
 
 // render fetches, renders, verifies and stores.
@@ -307,10 +301,9 @@ func (r *Reconciler) build(
 	}
 	defer r.renders.Release(1)
 	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
-	switch {
-	case errors.Is(err, archive.ErrLimit):
+	if errors.Is(err, archive.ErrLimit) {
 		return made, nil, process.Stalled(reasonInvalidSource, err)
-	case err != nil:
+	} else if err != nil {
 		return made, nil, process.Retry(reasonFetch, err)
 	}
 	files, err := archive.Open(data, origin.Digest, r.Limits)
@@ -322,9 +315,15 @@ func (r *Reconciler) build(
 	}
 	made = build.Run(files, build.Options{Path: source.Spec.Path, Config: source.Spec.Config,
 		Images: images})
-	if finding.Failed(made.Findings) {
+	var texts []string
+	for _, f := range made.Findings {
+		if f.Severity == finding.Error {
+			texts = append(texts, f.String())
+		}
+	}
+	if len(texts) > 0 {
 		return made, nil, process.Stalled(reasonRender,
-			errors.New(summary(origin.Revision, made.Findings)))
+			errors.New(list(origin.Revision+" does not render", texts)))
 	}
 	packed, err = archive.Write(made.Files)
 	if err != nil {
@@ -337,17 +336,6 @@ func (r *Reconciler) build(
 // url that an archive is served at.
 func (r *Reconciler) url(source *api.RenderedSource, digest string) string {
 	return r.Base + "/" + archivePath(source.Namespace, source.Name, digest)
-}
-
-// summary lists the errors of a render, as many as a condition shows well.
-func summary(revision string, findings []finding.Finding) string {
-	var texts []string
-	for _, f := range findings {
-		if f.Severity == finding.Error {
-			texts = append(texts, f.String())
-		}
-	}
-	return list(revision+" does not render", texts)
 }
 
 // list lists as many texts as a condition shows well, below a title.

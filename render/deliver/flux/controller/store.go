@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -99,33 +98,29 @@ func (s *Store) Holds(namespace, name, digest string, size int64) bool {
 func (s *Store) Collect(namespace, name, published string, now time.Time, ttl time.Duration) error {
 	folder := objectFolder(namespace, name)
 	entries, err := fs.ReadDir(s.root.FS(), folder)
+	kept := path.Base(archivePath(namespace, name, published))
+	settled, previous := false, ""
+	var newest time.Time
+	for _, e := range entries {
+		info, failed := e.Info()
+		if failed != nil {
+			return fmt.Errorf("listing archives: %w", failed)
+		}
+		switch at := info.ModTime(); {
+		case e.Name() == kept:
+			settled = now.Sub(at) > ttl
+		case !strings.HasSuffix(e.Name(), unfinished) && at.After(newest):
+			newest, previous = at, e.Name()
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("listing archives: %w", err)
 	}
-	var old, parts []fs.FileInfo
-	kept := path.Base(archivePath(namespace, name, published))
-	settled := false
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			return fmt.Errorf("listing archives: %w", err)
-		}
-		switch {
-		case e.Name() == kept:
-			settled = now.Sub(info.ModTime()) > ttl
-		case strings.HasSuffix(e.Name(), unfinished):
-			parts = append(parts, info)
-		default:
-			old = append(old, info)
-		}
-	}
-	slices.SortFunc(old, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
-	if len(old) > 0 && !settled {
-		old = old[1:]
-	}
 	var errs []error
-	for _, info := range append(old, parts...) {
-		errs = append(errs, s.root.Remove(path.Join(folder, info.Name())))
+	for _, e := range entries {
+		if e.Name() != kept && (e.Name() != previous || settled) {
+			errs = append(errs, s.root.Remove(path.Join(folder, e.Name())))
+		}
 	}
 	return multi.Errors(errs...)
 }

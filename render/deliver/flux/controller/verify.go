@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,31 +42,29 @@ func (r *Reconciler) demands(ctx context.Context,
 	if v == nil {
 		return d, nil
 	}
-	var of [2]string
-	if v.Origin != nil {
-		if source.Spec.SourceRef.Kind != ociRepository { // the CRD says so, too
-			err := fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s",
-				source.Spec.SourceRef.Kind)
-			return d, process.Stalled(reasonPolicy, err)
-		}
-		if d.origin, of[0], failed = r.policy(ctx, source, v.Origin); failed != nil {
-			return d, failed
-		}
+	if kind := source.Spec.SourceRef.Kind; v.Origin != nil && kind != ociRepository {
+		return d, process.Stalled(reasonPolicy, // the CRD says so, too
+			fmt.Errorf("spec.verify.origin is for an OCIRepository, not for a %s", kind))
+	}
+	var ofOrigin, ofImages string
+	if d.origin, ofOrigin, failed = r.policy(ctx, source, v.Origin); failed != nil {
+		return d, failed
+	}
+	if d.origin != nil {
 		*d.origin = d.origin.OfPackages()
 	}
-	if v.Images != nil {
-		if d.images, of[1], failed = r.policy(ctx, source, v.Images); failed != nil {
-			return d, failed
-		}
-	}
-	d.digest = strings.Join(of[:], " ")
-	return d, nil
+	d.images, ofImages, failed = r.policy(ctx, source, v.Images)
+	d.digest = ofOrigin + " " + ofImages
+	return d, failed
 }
 
-// policy reads one policy, and returns a digest of all that it depends on.
+// policy reads a policy, which may be nil, and returns a digest of all that it depends on.
 func (r *Reconciler) policy(
 	ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference,
 ) (*sign.Policy, string, *process.Failure) {
+	if ref == nil {
+		return nil, "", nil
+	}
 	if ref.Namespace != "" && ref.Namespace != source.Namespace {
 		return nil, "", process.Stalled(reasonAccessDenied,
 			fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
@@ -79,9 +76,10 @@ func (r *Reconciler) policy(
 	}
 	var from corev1.ConfigMap
 	key := client.ObjectKey{Namespace: source.Namespace, Name: ref.Name}
-	if err := r.Live.Get(ctx, key, &from); apierrors.IsNotFound(err) {
-		return fail(errors.New("it does not exist"))
-	} else if err != nil {
+	if err := r.Live.Get(ctx, key, &from); err != nil {
+		if apierrors.IsNotFound(err) {
+			err = errors.New("it does not exist")
+		}
 		return fail(err)
 	}
 	files := make(map[string][]byte, len(from.Data)+len(from.BinaryData))
@@ -98,11 +96,7 @@ func (r *Reconciler) policy(
 		return fail(err)
 	}
 	p.Transport = r.Registries
-	all, err := json.Marshal(files)
-	if err != nil {
-		panic(err) // bytes can be written as JSON
-	}
-	return &p, archive.Digest(all), nil
+	return &p, archive.Digest(fmt.Appendf(nil, "%q", files)), nil // fmt sorts the keys
 }
 
 // verifyOrigin requires a signature of what an OCIRepository has fetched: of the digest in its
@@ -125,32 +119,19 @@ func (r *Reconciler) verifyOrigin(
 		p.PlainHTTP, _, err = unstructured.NestedBool(repository.Object, "spec", "insecure")
 	}
 	digest := origin.Revision[strings.LastIndexByte(origin.Revision, '@')+1:]
-	var artifact name.Digest
+	var artifact name.Reference
 	if err == nil {
-		artifact, err = digestOf(url, digest, p.PlainHTTP)
+		artifact, err = oci.Access{PlainHTTP: p.PlainHTTP}.Parse(url + "@" + digest)
 	}
 	if err != nil {
 		return process.Stalled(reasonVerify, fmt.Errorf("the origin %s: %w", origin.Revision, err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.VerifyTimeout)
 	defer cancel()
-	if _, err := sign.Verify(ctx, artifact, p); err != nil {
+	if _, err := sign.Verify(ctx, artifact.Context().Digest(digest), p); err != nil {
 		return unverified(origin, false, oneLine(err))
 	}
 	return nil
-}
-
-// digestOf names an artifact of a repository oci://….
-func digestOf(url, digest string, plainHTTP bool) (name.Digest, error) {
-	ref, err := oci.Access{PlainHTTP: plainHTTP}.Parse(url + "@" + digest)
-	if err != nil {
-		return name.Digest{}, err
-	}
-	artifact, ok := ref.(name.Digest)
-	if !ok {
-		return name.Digest{}, fmt.Errorf("%s has no digest", ref)
-	}
-	return artifact, nil
 }
 
 // verifyImages requires signatures of all images that are to run.
