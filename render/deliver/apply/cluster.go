@@ -65,27 +65,21 @@ func Connect(config *rest.Config) (*Cluster, error) {
 func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, error) {
 	s := *c
 	next := cmp.Or(c.http.Transport, http.DefaultTransport)
-	s.requests = &requests{next, requestTimeout, c.requests.reached, nil, tell}
+	s.requests = &requests{RoundTripper: next, timeout: requestTimeout, tell: tell,
+		reached: c.requests.reached}
 	kinds := *s.requests
-	kinds.timeout = discoveryTimeout
-	// The mapper has no context: its requests end with the command's.
-	asking := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
-		both, cancel := context.WithCancel(r.Context())
-		context.AfterFunc(ctx, cancel)
-		return kinds.RoundTrip(r.WithContext(both))
-	})}
+	kinds.timeout, kinds.command = discoveryTimeout, ctx // the mapper has no context
+	asking := &http.Client{Transport: &kinds}
 	mapper, err := apiutil.NewDynamicRESTMapper(c.config, asking)
 	if err != nil {
 		return nil, err
 	}
-	if s.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(c.config, asking); err != nil {
-		return nil, err
-	}
-	direct, err := client.New(c.config, client.Options{
+	s.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(c.config, asking)
+	direct, err2 := client.New(c.config, client.Options{
 		HTTPClient: &http.Client{Transport: s.requests}, Mapper: mapper,
 		Log: logr.FromSlogHandler(slog.DiscardHandler),
 	})
-	if err != nil {
+	if err := cmp.Or(err, err2); err != nil {
 		return nil, err
 	}
 	s.client = client.WithFieldValidation(client.WithFieldOwner(direct, fields.Manager),

@@ -50,14 +50,11 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	}
 	p.Steps = slices.DeleteFunc(p.Steps,
 		func(s *Step) bool { return s.want.author == nil && s.seen.live == nil })
-	if err := findHeld(ctx, c, p); err != nil {
-		return nil, err
-	}
-	if err := findScaled(ctx, c, p); err != nil {
-		return nil, err
-	}
-	if err := tryAll(ctx, c, p); err != nil {
-		return nil, err
+	for _, find := range []func(context.Context, *Cluster, *Plan) error{
+		findHeld, findScaled, tryAll} {
+		if err := find(ctx, c, p); err != nil {
+			return nil, err
+		}
 	}
 	p.decideAll()
 	return p, nil

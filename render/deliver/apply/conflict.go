@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -60,14 +59,11 @@ func explain(conflicts []FieldConflict) string {
 
 // taking names the fields that are taken over; "" for none.
 func taking(conflicts []FieldConflict) string {
-	var parts []string
+	taken := ""
 	for _, c := range conflicts {
-		parts = append(parts, c.Field+" from "+c.Manager)
+		taken += ", " + c.Field + " from " + c.Manager
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "takes " + strings.Join(parts, ", ")
+	return strings.Replace(taken, ", ", "takes ", 1)
 }
 
 // mayForce reports whether an object's conflicts are all with managers that the
@@ -98,12 +94,8 @@ func immutable(err error) bool {
 // precious reports whether deleting an object deletes data or other objects with it, so that
 // it is never recreated.
 func precious(id ID) bool {
-	switch id.GroupKind {
-	case namespaceKind, crdKind, schema.GroupKind{Kind: "PersistentVolume"},
-		schema.GroupKind{Kind: "PersistentVolumeClaim"}:
-		return true
-	}
-	return false
+	return id.GroupKind == crdKind || id.GroupKind.Group == "" && slices.Contains(
+		[]string{"Namespace", "PersistentVolume", "PersistentVolumeClaim"}, id.GroupKind.Kind)
 }
 
 func immutableReason(s *Step) string {

@@ -1,9 +1,11 @@
 package apply
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -135,8 +137,8 @@ func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step,
 		if s.health(true, checks).Good() {
 			continue
 		}
-		if failed := health.Condition(s.after.latest,
-			"Failed"); failed.Status == corev1.ConditionTrue {
+		failed := health.Condition(s.after.latest, "Failed")
+		if failed.Status == corev1.ConditionTrue {
 			all = append(all,
 				fmt.Errorf("%s: %s: %s", s.Title(), failed.Reason, health.OneLine(failed.Message)))
 		}
@@ -148,10 +150,9 @@ func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step,
 	if phase == postSync {
 		what = "the other objects are applied"
 	}
-	return multi.Errors(append(all,
-		fmt.Errorf(
-			"a %s hook did not succeed, %s; the next apply deletes its Job and runs it again",
-			phase, what))...)
+	all = append(all, fmt.Errorf("a %s hook did not succeed, %s; the next apply deletes its Job and "+
+		"runs it again", phase, what))
+	return multi.Errors(all...)
 }
 
 // The last lines of a pod that an error shows.
@@ -173,21 +174,20 @@ func lastLines(ctx context.Context, c *Cluster, job liveObject) (name, lines str
 	}
 	pod := pods[0]
 	container := pod.Spec.Containers[0].Name
-	for _, s := range health.Containers(&pod) {
+	for _, s := range slices.Backward(health.Containers(&pod)) {
 		if now := s.State.Terminated; now != nil && now.ExitCode != 0 {
 			container = s.Name
-			break
 		}
 	}
-	text, err := c.discovery.RESTClient().Get().AbsPath("/api/v1/namespaces", pod.Namespace, "pods",
-		pod.Name, "log").
-		Param("container", container).Param("tailLines", fmt.Sprint(mostLines)).Param("limitBytes",
-		fmt.Sprint(mostBytes)).DoRaw(ctx)
+	data, err := c.discovery.RESTClient().Get().
+		AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name, "log").
+		Param("container", container).Param("tailLines", fmt.Sprint(mostLines)).
+		Param("limitBytes", fmt.Sprint(mostBytes)).DoRaw(ctx)
 	if err != nil {
 		return "", ""
 	}
-	for line := range strings.Lines(strings.ToValidUTF8(string(text[:min(len(text), mostBytes)]),
-		"\uFFFD")) {
+	data = bytes.ToValidUTF8(data[:min(len(data), mostBytes)], []byte("\uFFFD"))
+	for line := range strings.Lines(string(data)) {
 		lines += "\n    " + strings.Map(func(r rune) rune {
 			if !unicode.IsPrint(r) {
 				return unicode.ReplacementChar

@@ -1,12 +1,15 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/api/keys"
@@ -17,17 +20,15 @@ import (
 // nudge annotates the pods that mount a changed ConfigMap. A failure is a warning,
 // not an error: the kubelet updates the volume in any case.
 func nudge(ctx context.Context, c *Cluster, p *Plan) {
-	changed := make(map[string]map[string]string) // by namespace and name: the new resource version
+	versions := make(map[ID]string) // the new resource versions
+	namespaces := sets.New[string]()
 	for _, s := range having(p.Steps, Change) {
-		if s.GroupKind != configMapKind {
-			continue
+		if s.GroupKind == configMapKind {
+			versions[s.ID] = s.now().GetResourceVersion()
+			namespaces.Insert(s.Namespace)
 		}
-		if changed[s.Namespace] == nil {
-			changed[s.Namespace] = make(map[string]string)
-		}
-		changed[s.Namespace][s.Name] = s.now().GetResourceVersion()
 	}
-	for namespace, versions := range changed {
+	for namespace := range namespaces {
 		n, err := nudgePods(ctx, c, namespace, versions)
 		switch {
 		case err != nil:
@@ -40,17 +41,20 @@ func nudge(ctx context.Context, c *Cluster, p *Plan) {
 }
 
 func nudgePods(ctx context.Context, c *Cluster, namespace string,
-	versions map[string]string) (int, error) {
+	versions map[ID]string) (n int, err error) {
 	pods := &corev1.PodList{}
 	if err := c.client.List(ctx, pods, client.InNamespace(namespace)); err != nil {
 		return 0, err
 	}
-	n := 0
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		version := mounted(pod, versions)
+		var version string
+		for _, name := range configMaps(pod) {
+			id := ID{Namespace: namespace, Name: name, GroupKind: configMapKind}
+			version = cmp.Or(version, versions[id])
+		}
 		if version == "" || pod.GetDeletionTimestamp() != nil {
 			continue
 		}
@@ -65,20 +69,17 @@ func nudgePods(ctx context.Context, c *Cluster, namespace string,
 	return n, group.Wait()
 }
 
-// mounted returns the version of a ConfigMap that the pod mounts, or "".
-func mounted(pod *corev1.Pod, versions map[string]string) string {
+// configMaps are those that a pod mounts.
+func configMaps(pod *corev1.Pod) (names []string) {
 	for _, v := range pod.Spec.Volumes {
-		if v.ConfigMap != nil && versions[v.ConfigMap.Name] != "" {
-			return versions[v.ConfigMap.Name]
+		if v.ConfigMap != nil {
+			names = append(names, v.ConfigMap.Name)
 		}
-		if v.Projected == nil {
-			continue
-		}
-		for _, source := range v.Projected.Sources {
-			if source.ConfigMap != nil && versions[source.ConfigMap.Name] != "" {
-				return versions[source.ConfigMap.Name]
+		for _, source := range ptr.Deref(v.Projected, corev1.ProjectedVolumeSource{}).Sources {
+			if source.ConfigMap != nil {
+				names = append(names, source.ConfigMap.Name)
 			}
 		}
 	}
-	return ""
+	return names
 }

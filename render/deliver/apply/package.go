@@ -128,10 +128,9 @@ func definitionOf(crd *unstructured.Unstructured) apiextensionsv1.CustomResource
 }
 
 // kindOf is the kind that a CRD defines.
-func kindOf(crd *unstructured.Unstructured) (kind schema.GroupKind) {
-	kind.Group, _, _ = unstructured.NestedString(crd.Object, "spec", "group")
-	kind.Kind, _, _ = unstructured.NestedString(crd.Object, "spec", "names", "kind")
-	return kind
+func kindOf(crd *unstructured.Unstructured) schema.GroupKind {
+	spec := definitionOf(crd)
+	return schema.GroupKind{Group: spec.Group, Kind: spec.Names.Kind}
 }
 
 // adjust makes an object what is sent: in its namespace, with the package's labels,
@@ -148,12 +147,11 @@ func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 	for _, field := range fields.Bookkeeping {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}
-	labels := p.Labels()
-	for key, value := range u.GetLabels() {
-		if labels[key] == "" {
-			labels[key] = value
-		}
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = make(map[string]string)
 	}
+	maps.Copy(labels, p.Labels())
 	u.SetLabels(labels)
 	if u.GroupVersionKind().GroupKind() == secretKind {
 		if u.Object["data"] == nil {

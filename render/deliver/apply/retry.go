@@ -49,10 +49,16 @@ type requests struct {
 	reached *atomic.Bool  // the API server has answered at least once
 	lease   *lease        // nil where nothing is written
 	tell    func(string)
+	command context.Context // by whose end all requests end; nil for none
 }
 
 // RoundTrip makes a request, again and again while that may help.
 func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
+	if q.command != nil {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer context.AfterFunc(q.command, cancel)()
+		r = r.WithContext(ctx)
+	}
 	began := time.Now()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
 		answer, text, err := q.attempt(r)
@@ -154,7 +160,3 @@ func short(err error) string {
 	}
 	return health.OneLine(err.Error())
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
