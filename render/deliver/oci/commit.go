@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
@@ -22,14 +24,11 @@ import (
 // are files of the render that may lie elsewhere, "" for none. A package outside
 // of Git is from nowhere.
 func Commit(root string, inputs []render.File, more ...string) (Metadata, error) {
-	full, err := filepath.Abs(root)
-	if err != nil {
-		return Metadata{}, err
+	full, err := resolved(root)
+	var at string
+	if err == nil {
+		at, err = gitrun.Find(full)
 	}
-	if full, err = filepath.EvalSymlinks(full); err != nil {
-		return Metadata{}, err
-	}
-	at, err := gitrun.Find(full)
 	if errors.Is(err, gitrun.ErrNone) {
 		return Metadata{}, nil
 	} else if err != nil {
@@ -53,7 +52,8 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 		return fail(err)
 	}
 	dirty, err := changed(repo, commit, full, inputs, more)
-	if err != nil {
+	source, err2 := origin(repo)
+	if err := multi.Errors(err, err2); err != nil {
 		return fail(err)
 	}
 	revision := "sha1:" + head.Hash().String()
@@ -62,10 +62,6 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 	}
 	if dirty {
 		revision += "-dirty"
-	}
-	source, err := origin(repo)
-	if err != nil {
-		return fail(err)
 	}
 	return Metadata{Source: source, Revision: revision, Created: commit.Committer.When.UTC()}, nil
 }
@@ -79,15 +75,21 @@ func origin(repo *git.Repository) (string, error) {
 	return gitrun.PublicURL(remote.Config().URLs[0])
 }
 
+// resolved returns the absolute path of a file, without symbolic links.
+func resolved(name string) (string, error) {
+	absolute, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(absolute)
+}
+
 // changed reports whether a file differs from the commit's, or is missing.
 func changed(repo *git.Repository, at *object.Commit, full string, inputs []render.File,
 	more []string) (bool, error) {
 	tree, err := at.Tree()
-	if err != nil {
-		return false, err
-	}
-	work, err := repo.Worktree()
-	if err != nil {
+	work, err2 := repo.Worktree()
+	if err := multi.Errors(err, err2); err != nil {
 		return false, err
 	}
 	top, err := filepath.EvalSymlinks(work.Filesystem.Root())
@@ -113,14 +115,8 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []rend
 			continue
 		}
 		data, err := os.ReadFile(name)
-		if err != nil {
-			return false, err
-		}
-		at, err := filepath.Abs(name)
-		if err != nil {
-			return false, err
-		}
-		if at, err = filepath.EvalSymlinks(at); err != nil {
+		at, err2 := resolved(name)
+		if err := cmp.Or(err, err2); err != nil {
 			return false, err
 		}
 		if at, err = filepath.Rel(top, at); err != nil || strings.HasPrefix(at, "..") {

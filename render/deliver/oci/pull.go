@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,24 +53,21 @@ func Pull(ctx context.Context, ref, folder string, opt Options) (Result, error) 
 // vacant reports whether a folder can be made.
 func vacant(folder string) error {
 	entries, err := os.ReadDir(folder)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
+	}
+	to, err2 := os.Stat(folder)
+	here, err3 := os.Stat(".")
+	switch err = cmp.Or(err, err2, err3); {
 	case err != nil:
-		return fmt.Errorf("pulling into %s: %w", folder, err)
 	case len(entries) > 0:
-		return fmt.Errorf("pulling into %s: the folder is not empty: name a new one", folder)
+		err = errors.New("the folder is not empty: name a new one")
+	case os.SameFile(to, here):
+		err = errors.New("the current folder cannot be replaced: name a new one")
+	default:
+		return nil
 	}
-	to, err := os.Stat(folder)
-	here, err2 := os.Stat(".")
-	if err := multi.Errors(err, err2); err != nil {
-		return fmt.Errorf("pulling into %s: %w", folder, err)
-	}
-	if os.SameFile(to, here) {
-		return fmt.Errorf("pulling into %s: the current folder cannot be replaced: name a new one",
-			folder)
-	}
-	return nil
+	return fmt.Errorf("pulling into %s: %w", folder, err)
 }
 
 // fetch returns the archive of an artifact whose manifest is valid.

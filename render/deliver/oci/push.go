@@ -2,11 +2,13 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,17 +74,13 @@ func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (st
 		options = append(options, remote.WithProgress(updates))
 	}
 	artifact := to.Context().Digest(digest.String())
-	if opt.Attach == nil {
-		if err := remote.Write(to, image, options...); err != nil {
-			return "", explain("pushing", to, err)
-		}
-		return artifact.String(), nil
-	}
 	if err := remote.Write(artifact, image, options...); err != nil {
-		return "", explain("pushing", artifact, err)
+		return "", explain("pushing", to, err)
 	}
-	if err := opt.Attach(ctx, artifact); err != nil {
-		return "", err
+	if opt.Attach != nil {
+		if err := opt.Attach(ctx, artifact); err != nil {
+			return "", err
+		}
 	}
 	if err := remote.Tag(to.Context().Tag(to.Identifier()), image, opt.Remote(ctx)...); err != nil {
 		return "", explain("tagging", to, err)
@@ -114,17 +112,10 @@ func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 	if err != nil {
 		return nil, Result{}, fmt.Errorf("packing: %w", err)
 	}
-	created := meta.Created.UTC()
-	if meta.Created.IsZero() {
-		created = time.Unix(0, 0).UTC()
-	}
-	annotations := map[string]string{CreatedAnnotation: created.Format(time.RFC3339)}
-	if meta.Source != "" {
-		annotations[SourceAnnotation] = meta.Source
-	}
-	if meta.Revision != "" {
-		annotations[RevisionAnnotation] = meta.Revision
-	}
+	created := cmp.Or(meta.Created, time.Unix(0, 0)).UTC()
+	annotations := map[string]string{CreatedAnnotation: created.Format(time.RFC3339),
+		SourceAnnotation: meta.Source, RevisionAnnotation: meta.Revision}
+	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" })
 	image, err := Image(packed, ContentMediaType, ConfigMediaType,
 		v1.ConfigFile{Created: v1.Time{Time: created}}, annotations)
 	if err != nil {
