@@ -157,10 +157,10 @@ func (v *verification) judge(have, want found) {
 func (v *verification) finish() error {
 	elsewhere := make(map[finding.Ref]found)
 	if len(v.missing) > 0 && len(v.src.Files) > 1 {
-		err := v.manifests(func(file string, data []byte) (more bool, err error) {
+		err := v.manifests(func(file string, data []byte) error {
 			all, err := objects(file, data)
 			maps.Copy(elsewhere, all)
-			return true, err
+			return err
 		})
 		if err != nil {
 			return err
@@ -185,18 +185,17 @@ func (v *verification) finish() error {
 	return nil
 }
 
-// manifests visits the source's manifests, as long as visit asks for more.
-func (v *verification) manifests(visit func(file string,
-	data []byte) (more bool, err error)) error {
+// manifests visits the source's manifests.
+func (v *verification) manifests(visit func(file string, data []byte) error) error {
 	for _, f := range v.src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) {
 			continue
 		}
 		data, err := v.src.Content(f.Path)
-		if err != nil {
-			return err
+		if err == nil {
+			err = visit(f.Path, data)
 		}
-		if more, err := visit(f.Path, data); err != nil || !more {
+		if err != nil {
 			return err
 		}
 	}
@@ -208,11 +207,12 @@ func (v *verification) manifests(visit func(file string,
 // nothing.
 func (v *verification) nothing() error {
 	seen := false
-	err := v.manifests(func(file string, data []byte) (more bool, err error) {
-		seen = seen || bytes.Contains(data, []byte(keys.Consumed))
-		render.Objects(render.File{Path: file, Data: data},
-			func(o *krm.Object) { seen = seen || !render.LocalKind(o) })
-		return !seen, nil
+	err := v.manifests(func(file string, data []byte) error {
+		if seen = seen || bytes.Contains(data, []byte(keys.Consumed)); !seen {
+			render.Objects(render.File{Path: file, Data: data},
+				func(o *krm.Object) { seen = seen || !render.LocalKind(o) })
+		}
+		return nil
 	})
 	if err != nil || seen {
 		return err

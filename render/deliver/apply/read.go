@@ -24,7 +24,9 @@ type Object struct {
 	Line int
 }
 
-// place is the file and line of an object, for people.
+// Place is the file and line of an object, for people.
+func (o Object) Place() string { return place(o.File, o.Line) }
+
 func place(file string, line int) string {
 	if line == 0 {
 		return file

@@ -3,7 +3,6 @@ package objects
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"path"
 	"strings"
 
@@ -112,12 +111,8 @@ func (j *judgement) add(file string, objects []apply.Object) {
 
 // imagesOf returns the images that an object names. file is its path in the package.
 func imagesOf(o apply.Object, file string, own []images.Row) (found []sign.Image) {
-	at := o.File
-	if o.Line > 0 {
-		at = fmt.Sprintf("%s:%d", o.File, o.Line)
-	}
 	for _, i := range images.Judged(o.Object, own...) {
-		found = append(found, sign.Image{Image: i, File: file, Place: at})
+		found = append(found, sign.Image{Image: i, File: file, Place: o.Place()})
 	}
 	return found
 }

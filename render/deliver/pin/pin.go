@@ -57,7 +57,8 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild,
 		render.Objects(f, func(o *krm.Object) {
 			for _, image := range images.Fields(o, rows...) {
 				found[image.Ref] = true
-				if name, ok := strings.CutPrefix(image.Key(), keys.SkillPrefix); ok && hasPods(o) {
+				name, skill := strings.CutPrefix(image.Key(), keys.SkillPrefix)
+				if _, pods := o.PodTemplate(); skill && pods {
 					all.Skills[image.Ref] = name
 				}
 			}
@@ -76,11 +77,6 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild,
 		}
 	}
 	return all, findings, err
-}
-
-func hasPods(o *krm.Object) bool {
-	_, ok := o.PodTemplate()
-	return ok
 }
 
 // unknown reports fields that look like images of kinds that nobody knows: no digest is
@@ -149,7 +145,11 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 		platform := cmp.Or(platform, was[image].Platform)
 		digest, err := oci.Resolve(ctx, image, platform, opt)
 		if named, ok := found.Skills[image]; ok && err == nil && digest != was[image].Digest {
-			err = checkSkill(ctx, image, digest, named, opt)
+			var ref name.Reference
+			if ref, err = name.ParseReference(image, opt.Names()...); err == nil {
+				_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named,
+					sign.Policy{Access: opt.Access})
+			}
 		}
 		locked[i] = api.LockedImage{Image: image, Digest: digest, Platform: platform}
 		resolved()
@@ -162,15 +162,6 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 				text.Count(total, "image")))
 	}
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
-}
-
-func checkSkill(ctx context.Context, image, digest, named string, opt oci.Options) error {
-	ref, err := name.ParseReference(image, opt.Names()...)
-	if err == nil {
-		_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named,
-			sign.Policy{Access: opt.Access})
-	}
-	return err
 }
 
 // Change is one line of the difference between two locks.
@@ -218,8 +209,7 @@ func Format(title string, spec api.ImageLockSpec) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lines strings.Builder
-	fmt.Fprintf(&lines, `# Written by armature pin, applied by every render. Keep it in Git.
+	return fmt.Appendf(nil, `# Written by armature pin, applied by every render. Keep it in Git.
 apiVersion: %s
 kind: ImageLock
 metadata:
@@ -227,11 +217,7 @@ metadata:
   annotations:
     config.kubernetes.io/local-config: "true"
 spec:
-`, api.RenderV1alpha1, title)
-	for line := range strings.Lines(string(text)) {
-		lines.WriteString("  " + line)
-	}
-	return []byte(lines.String()), nil
+%s`, api.RenderV1alpha1, title, krm.AppendIndented(nil, text, 2, "\n")), nil
 }
 
 // Write replaces the file of a lock at once.

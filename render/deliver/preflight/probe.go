@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -111,12 +112,8 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment,
 		return nil
 	}
 	ready := func(pod *corev1.Pod) bool {
-		for _, c := range pod.Status.ContainerStatuses {
-			if c.Ready && pod.Status.PodIP != "" {
-				return true
-			}
-		}
-		return false
+		return pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.ContainerStatuses,
+			func(s corev1.ContainerStatus) bool { return s.Ready })
 	}
 	if err := start(server, ready); err != nil {
 		return false, err

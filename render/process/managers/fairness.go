@@ -85,21 +85,17 @@ func (f *Fairness) begin(request reconcile.Request) bool {
 }
 
 func (f *Fairness) end(request reconcile.Request) {
-	n := request.Namespace
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := request.Namespace
 	if f.working[n]--; f.working[n] == 0 {
 		delete(f.working, n)
 	}
-	var next []reconcile.Request
 	if w := f.waiting[n]; len(w) > 0 {
-		next, f.waiting[n] = w[:1:1], w[1:]
+		f.again(w[0]) // does not wait
+		f.waiting[n] = w[1:]
 	}
 	if len(f.waiting[n]) == 0 {
 		delete(f.waiting, n)
-	}
-	again := f.again
-	f.mu.Unlock()
-	for _, r := range next {
-		again(r)
 	}
 }

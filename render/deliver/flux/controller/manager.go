@@ -38,7 +38,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/armature-dev/armature/functions/multi"
-	"github.com/armature-dev/armature/render/archive"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 	"github.com/armature-dev/armature/render/deliver/oci"
 	"github.com/armature-dev/armature/render/process"
@@ -49,8 +48,6 @@ import (
 // Options of a process that publishes RenderedSources.
 type Options struct {
 	process.Options
-	// Concurrency is how many packages are rendered at once; zero means 2.
-	Concurrency int
 	// Dir is where archives are stored.
 	Dir string
 	// Address is where archives are served, such as :9090.
@@ -68,9 +65,12 @@ type Options struct {
 	VerifyTimeout time.Duration
 }
 
-// waiting is how many packages may wait for registries for each one that is rendered. A namespace
-// has a quarter of them.
-const waiting = 32
+const (
+	// concurrency is how many packages are rendered at once.
+	concurrency = 2
+	// waiting is how many packages may wait for registries. A namespace has a quarter of them.
+	waiting = 32 * concurrency
+)
 
 // Scheme knows RenderedSource; Flux's kinds are read without Go types.
 func Scheme() (*runtime.Scheme, error) {
@@ -80,12 +80,7 @@ func Scheme() (*runtime.Scheme, error) {
 
 // Run the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
-	if o.Concurrency == 0 {
-		o.Concurrency = 2
-	}
-	if o.VerifyTimeout == 0 {
-		o.VerifyTimeout = time.Minute
-	}
+	o.VerifyTimeout = cmp.Or(o.VerifyTimeout, time.Minute)
 	cfg = o.Client(cfg, program, 200)
 	scheme, err := Scheme()
 	fingerprint, err2 := version.Fingerprint()()
@@ -100,10 +95,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	}
 	defer func() { err = multi.Errors(err, store.Close()) }()
 	base := Reconciler{
-		Store: store, Limits: archive.DefaultLimits, Build: fingerprint,
-		VerifyTimeout: o.VerifyTimeout, CrossNamespace: o.CrossNamespace, Shard: o.Shard,
-		fetcher: newFetcher(o.Hosts), metrics: measured,
-		renders: semaphore.NewWeighted(int64(o.Concurrency)),
+		Options: o, Store: store, Build: fingerprint, fetcher: newFetcher(o.Hosts),
+		metrics: measured, renders: semaphore.NewWeighted(concurrency),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry,
 			lastRetry),
 	}
@@ -115,9 +108,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 		if err != nil {
 			return err
 		}
-		r, o := base, o
-		o.Namespaces = allowed
-		if err := r.run(ctx, cfg, o, direct, denied); !errors.Is(err, errGranted) {
+		r := base
+		r.Namespaces = allowed
+		if err := r.run(ctx, cfg, direct, denied); !errors.Is(err, errGranted) {
 			return err
 		}
 		o.Log.Info("starting again, with the namespaces that were granted")
@@ -125,13 +118,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 }
 
 // run until ctx ends, or the controller has got the rights in a namespace that was denied.
-func (r *Reconciler) run(
-	ctx context.Context, cfg *rest.Config, o Options, direct client.Client, denied []string,
-) error {
+func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, direct client.Client,
+	denied []string) error {
 	const lease = "armature-sources"
-	options := managers.Options(o.Options, direct.Scheme(), lease)
+	options := managers.Options(r.Options.Options, direct.Scheme(), lease)
 	options.Cache.DefaultTransform = slim
-	if shard := o.Shard.Selector(); shard != nil { // then the CRD has to exist
+	if shard := r.Shard.Selector(); shard != nil { // then the CRD has to exist
 		options.Cache.ByObject = map[client.Object]cache.ByObject{
 			&api.RenderedSource{}: {Label: shard}}
 	}
@@ -142,12 +134,12 @@ func (r *Reconciler) run(
 	}
 	r.Client, r.Live, r.Events = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(program)
 	var serving atomic.Bool
-	lead := func(ctx context.Context) error { return r.lead(ctx, mgr, o, &serving) }
-	rights := func(ctx context.Context) error { return r.awaitRights(ctx, direct, denied, o.Log) }
+	lead := func(ctx context.Context) error { return r.lead(ctx, mgr, &serving) }
+	rights := func(ctx context.Context) error { return r.awaitRights(ctx, direct, denied) }
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(manager.RunnableFunc(rights)),
-		managers.Unclaimed{Options: o.Options, Lease: lease, Kind: &api.RenderedSourceList{},
+		managers.Unclaimed{Options: r.Options.Options, Lease: lease, Kind: &api.RenderedSourceList{},
 			Report: r.unclaimed}.Setup(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
@@ -163,18 +155,17 @@ func (r *Reconciler) run(
 }
 
 // lead serves and reconciles, which only the leader does.
-func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, o Options,
-	serving *atomic.Bool) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Address)
+func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, serving *atomic.Bool) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.Address)
 	if err != nil {
 		return fmt.Errorf("serving archives: %w", err)
 	}
-	host := cmp.Or(o.AdvertisedAddress, l.Addr().String())
+	host := cmp.Or(r.AdvertisedAddress, l.Addr().String())
 	r.Base = "http://" + host
-	o.Log.Info("serving archives", "address", l.Addr().String(), "advertised", host)
+	r.Log.Info("serving archives", "address", l.Addr().String(), "advertised", host)
 	all, both := errgroup.WithContext(ctx)
 	all.Go(func() error { return r.Store.server(l).Start(both) })
-	all.Go(func() error { return r.follow(both, mgr, o) })
+	all.Go(func() error { return r.follow(both, mgr) })
 	serving.Store(true)
 	if err := all.Wait(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("publishing RenderedSources: %w", err)
@@ -187,16 +178,16 @@ const crdPeriod = 5 * time.Second
 
 // follow RenderedSources as soon as the kinds that they need exist, and each kind of source as soon
 // as that exists. It returns when all are followed.
-func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
+func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager) error {
 	rendered, published :=
 		api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)
 	if err := await(ctx, mgr, rendered, published); err != nil {
 		return err
 	}
-	if err := sweep(ctx, r.Live, r.Store, o.Namespaces); err != nil {
+	if err := r.sweep(ctx); err != nil {
 		return err
 	}
-	c, err := r.setup(mgr, waiting*o.Concurrency)
+	c, err := r.setup(mgr)
 	if err != nil {
 		return err
 	}
@@ -212,9 +203,8 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) er
 					predicate.Funcs{UpdateFunc: artifactChanged}))
 			}
 			if err != nil && ctx.Err() == nil {
-				o.Log.Error(err,
-					"this kind of source is not watched: its changes are seen at each interval",
-					"kind", kind)
+				r.Log.Error(err, "this kind of source is not watched: its changes are seen at each "+
+					"interval", "kind", kind)
 			}
 		}()
 	}
@@ -240,28 +230,29 @@ func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKi
 }
 
 // sweep archives of RenderedSources that were deleted while no controller ran.
-func sweep(ctx context.Context, live client.Reader, s *Store, namespaces []string) error {
+func (r *Reconciler) sweep(ctx context.Context) error {
+	namespaces := r.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	exists := map[types.NamespacedName]bool{}
 	for _, n := range namespaces {
 		var all api.RenderedSourceList
-		if err := live.List(ctx, &all, client.InNamespace(n)); err != nil {
+		if err := r.Live.List(ctx, &all, client.InNamespace(n)); err != nil {
 			return fmt.Errorf("listing RenderedSources: %w", err)
 		}
 		for i := range all.Items {
 			exists[client.ObjectKeyFromObject(&all.Items[i])] = true
 		}
 	}
-	return s.Sweep(func(namespace, name string) bool {
+	return r.Store.Sweep(func(namespace, name string) bool {
 		return exists[types.NamespacedName{Namespace: namespace, Name: name}]
 	})
 }
 
 // setup says what triggers a reconcile: the object itself, what it publishes and what it renders.
-func (r *Reconciler) setup(mgr ctrl.Manager, concurrency int) (controller.Controller, error) {
-	fair := managers.NewFairness(concurrency, concurrency/4)
+func (r *Reconciler) setup(mgr ctrl.Manager) (controller.Controller, error) {
+	fair := managers.NewFairness(waiting, waiting/4)
 	requested := predicate.Or(predicate.GenerationChangedPredicate{},
 		predicates.ReconcileRequestedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).

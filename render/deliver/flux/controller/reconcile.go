@@ -68,13 +68,13 @@ const (
 
 // Reconciler publishes RenderedSources.
 type Reconciler struct {
+	Options
 	// Client reads sources from the cache, and writes.
 	Client client.Client
 	// Live reads what this controller writes, since a stale cache would lead to a second write.
 	Live   client.Reader
 	Store  *Store
 	Events events.EventRecorder
-	Limits archive.Limits
 	// Build identifies the running program: another one may render differently.
 	Build string
 	// Base is the address that archives are served at, such as
@@ -83,12 +83,6 @@ type Reconciler struct {
 
 	// Registries carries requests about signatures; nil is oci.Transport().
 	Registries http.RoundTripper
-	// VerifyTimeout of all signatures of one render.
-	VerifyTimeout time.Duration
-	// CrossNamespace lets RenderedSources refer to sources of other namespaces.
-	CrossNamespace bool
-	// Shard of the RenderedSources to publish.
-	Shard process.Shard
 
 	fetcher *fetcher
 	metrics *recorder
@@ -300,13 +294,13 @@ func (r *Reconciler) build(
 			fmt.Errorf("no worker was free in time: %w", err))
 	}
 	defer r.renders.Release(1)
-	data, err := r.fetcher.get(ctx, origin.URL, r.Limits.Archive)
+	data, err := r.fetcher.get(ctx, origin.URL, archive.DefaultLimits.Archive)
 	if errors.Is(err, archive.ErrLimit) {
 		return made, nil, process.Stalled(reasonInvalidSource, err)
 	} else if err != nil {
 		return made, nil, process.Retry(reasonFetch, err)
 	}
-	files, err := archive.Open(data, origin.Digest, r.Limits)
+	files, err := archive.Open(data, origin.Digest, archive.DefaultLimits)
 	if err != nil {
 		// A source that moves on while it is fetched has another digest a moment later.
 		err = fmt.Errorf("the archive of %s: %w", origin.Revision, err)

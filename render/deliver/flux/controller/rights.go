@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -81,8 +80,8 @@ func lacking(ctx context.Context, c client.Client, namespace string) (string, er
 // awaitRights reports what is missing in namespaces that were denied, to the log and to
 // the RenderedSources in there as far as the rights allow. It returns errGranted when one
 // of them can be followed.
-func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client, denied []string,
-	log logr.Logger) error {
+func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client,
+	denied []string) error {
 	reported := map[string]string{}
 	err := wait.PollUntilContextCancel(ctx, rightsPeriod, true,
 		func(ctx context.Context) (bool, error) {
@@ -90,12 +89,12 @@ func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client, deni
 				missing, err := lacking(ctx, direct, n)
 				switch {
 				case err != nil && ctx.Err() == nil:
-					log.Error(err, "a namespace is left out", "namespace", n)
+					r.Log.Error(err, "a namespace is left out", "namespace", n)
 				case err == nil && missing == "":
 					return false, errGranted
 				case err == nil:
 					if reported[n] != missing {
-						log.Error(errors.New(missing), "a namespace is left out: apply its Role, "+
+						r.Log.Error(errors.New(missing), "a namespace is left out: apply its Role, "+
 							"as armature install --scope namespaced --watch prints it", "namespace", n)
 						reported[n] = missing
 					}
