@@ -18,8 +18,8 @@ replace (
 	sigs.k8s.io/kustomize/kyaml => sigs.k8s.io/kustomize/kyaml v0.21.1
 )
 
-// Our own storage and file server in the source-controller: see artifact/go.mod.
-replace github.com/fluxcd/pkg/artifact => ./artifact
+// The module proxy lacks v0.18.3, which the source-controller requires.
+replace github.com/fluxcd/pkg/artifact => github.com/fluxcd/pkg/artifact v0.18.0
 
 require (
 	github.com/fluxcd/kustomize-controller v1.9.5

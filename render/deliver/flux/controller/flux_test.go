@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/e2e/controlplane"
+	"github.com/armature-dev/armature/e2e/ports"
 	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/deliver/flux/api"
 )
@@ -46,6 +47,18 @@ func flux(t *testing.T, plane *controlplane.ControlPlane, name string, args ...s
 			t.Logf("%s:\n%s", name, text[max(0, len(text)-6000):])
 		}
 	})
+}
+
+// storage returns the flags of a source-controller that keeps its archives in a folder, and names
+// their address.
+func storage(t testing.TB, folder string) (flags []string) {
+	t.Helper()
+	port, err := ports.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--storage-path=" + folder, "--storage-addr=127.0.0.1:" + port,
+		"--storage-adv-addr=127.0.0.1:" + port}
 }
 
 // remote is a Git repository that Git's own HTTP server serves.
@@ -211,7 +224,7 @@ func TestFlux(t *testing.T) {
 	w := newWorld(t, plane)
 	w.start()
 	stored := t.TempDir()
-	flux(t, plane, "source-controller", "--storage-path="+stored, "--storage-addr=127.0.0.1:0")
+	flux(t, plane, "source-controller", storage(t, stored)...)
 	flux(t, plane, "kustomize-controller", "--feature-gates=ExternalArtifact=true",
 		"--requeue-dependency=1s")
 	w.wiring("flux", "flux-oci")

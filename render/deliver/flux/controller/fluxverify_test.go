@@ -115,8 +115,7 @@ func TestFluxVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, plane)
-	flux(t, plane, "source-controller", "--storage-path="+t.TempDir(), "--storage-addr=127.0.0.1:0",
-		"--concurrent=8")
+	flux(t, plane, "source-controller", append(storage(t, t.TempDir()), "--concurrent=8")...)
 	ours, theirs := w.registry(nil), w.registry(nil)
 	secret := func(named string, s *signed) {
 		w.must(w.Create(t.Context(),

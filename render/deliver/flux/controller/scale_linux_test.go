@@ -75,8 +75,7 @@ func (f *fleet) measure(program string) {
 			"ref": map[string]any{"branch": "main"}}
 		f.must(f.Create(f.Context(), o))
 	}
-	f.flux("source-controller", "--storage-path="+f.TempDir(), "--storage-addr=127.0.0.1:0",
-		"--concurrent=4")
+	f.flux("source-controller", append(storage(f, f.TempDir()), "--concurrent=4")...)
 	ours := f.ours(program)
 	for i := range f.n {
 		f.rendered(fmt.Sprintf("app-%04d", i), fmt.Sprint("fleet-", i/perRepository),
