@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -89,9 +88,8 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 	defer func() { err = multi.Errors(err, s.Close()) }()
 	o.Store, o.Shared = s, s.Shared()
 	if o.Shard.Key != "" && !o.Shared {
-		return usageError{
-			errors.New(
-				"--shard: the shards of the catalog share a PostgreSQL: set --catalog-store-file")}
+		return usagef(
+			"--shard: the shards of the catalog share a PostgreSQL: set --catalog-store-file")
 	}
 	tasks := []func(context.Context) error{
 		func(ctx context.Context) error { return controller.Run(ctx, cfg, o) },
@@ -183,11 +181,11 @@ var controllers = []string{"builds", "catalog", "sources"}
 func checkControllers(names []string) error {
 	for _, n := range names {
 		if !slices.Contains(controllers, n) {
-			return usageError{fmt.Errorf("--controllers %q: use %v", n, controllers)}
+			return fmt.Errorf("--controllers %q: use %v", n, controllers)
 		}
 	}
 	if len(names) == 0 {
-		return usageError{fmt.Errorf("--controllers is empty: name some of %v", controllers)}
+		return fmt.Errorf("--controllers is empty: name some of %v", controllers)
 	}
 	return nil
 }

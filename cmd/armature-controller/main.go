@@ -58,10 +58,12 @@ func limitMemory() {
 // usageError is a wrong call: exit status 2.
 type usageError struct{ error }
 
+func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
+
 // flagsAlone refuses other arguments.
 func flagsAlone(_ *cobra.Command, given []string) error {
 	if len(given) > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q: only flags are accepted", given[0])}
+		return usagef("unexpected argument %q: only flags are accepted", given[0])
 	}
 	return nil
 }
@@ -81,27 +83,26 @@ func command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var minimum slog.Level
 			if err := minimum.UnmarshalText([]byte(level)); err != nil {
-				return usageError{fmt.Errorf("--log-level %q: use debug, info, warn or error", level)}
+				return usagef("--log-level %q: use debug, info, warn or error", level)
 			}
 			if err := checkControllers(names); err != nil {
-				return err
+				return usageError{err}
 			}
 			if o.Namespace == "" {
-				return usageError{
-					errors.New("--namespace is missing: name the controller's own namespace, or " +
-						"set POD_NAMESPACE")}
+				return usagef("--namespace is missing: name the controller's own namespace, or " +
+					"set POD_NAMESPACE")
 			}
 			var err error
 			if shard != "" {
 				if o.Shard, err = process.ParseShard(shard); err != nil {
-					return usageError{fmt.Errorf("--shard %w", err)}
+					return usagef("--shard %w", err)
 				}
 			}
 			if err := check(o); err != nil {
 				return usageError{err}
 			}
 			if o.Isolated, err = runs.ParseLimits(limits); err != nil {
-				return usageError{fmt.Errorf("--max-isolated-per-namespace %w", err)}
+				return usagef("--max-isolated-per-namespace %w", err)
 			}
 			if err := checkAttest(cmd.Flags(), o.Attest); err != nil {
 				return usageError{err}
@@ -158,8 +159,7 @@ func command() *cobra.Command {
 			return together(ctrl.SetupSignalHandler(), tasks)
 		},
 	}
-	cmd.AddCommand(pushCommand(), basesCommand(), packCommand(), unpackCommand(), forwardCommand(),
-		connectCommand())
+	cmd.AddCommand(stepCommands()...)
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := cmd.Flags()
