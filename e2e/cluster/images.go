@@ -28,6 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"github.com/armature-dev/armature/e2e/base"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/sidecars"
 )
@@ -70,7 +71,7 @@ var images = []image{
 	program("tekton-sidecarlogresults", "/ko-app/sidecarlogresults", "tekton/sidecarlogresults"),
 	program("tekton-workingdirinit", "/ko-app/workingdirinit", "tekton/workingdirinit"),
 
-	controllerImage(),
+	controllerImage,
 	staticImage("source-controller", "flux/source-controller"),
 	staticImage("kustomize-controller", "flux/kustomize-controller"),
 
@@ -125,6 +126,20 @@ var folders embed.FS
 func program(name, path, source string) image {
 	return image{name: name, programs: map[string]string{path: source},
 		config: v1.Config{Entrypoint: []string{path}}}
+}
+
+// controllerImage is that of armature-controller as e2e/release makes it for a release.
+var controllerImage = staticImage("armature-controller", "armature-controller")
+
+// staticImage is that of a controller: the program, certificates and a user without rights.
+func staticImage(name, source string) image {
+	program := "/ko-app/" + name
+	return image{
+		name: name, static: true,
+		programs: map[string]string{program: source},
+		config: v1.Config{User: base.User, Entrypoint: []string{program},
+			Env: []string{searchPath, "SSL_CERT_FILE=/" + base.Certificates}},
+	}
 }
 
 // step is an image to run a Tekton step in.
@@ -259,6 +274,13 @@ func layersOf(cache string, image image, shell v1.Layer) ([]v1.Layer, error) {
 	if image.shell {
 		layers = append(layers, shell)
 	}
+	if image.static {
+		layer, err := base.Layer(base.Base(), time.Time{})
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+	}
 	var root string // the packages' files
 	if len(image.debian) > 0 {
 		var err error
@@ -272,11 +294,6 @@ func layersOf(cache string, image image, shell v1.Layer) ([]v1.Layer, error) {
 		layers = append(layers, layer)
 	}
 	var files archive
-	if image.static {
-		if err := addBase(cache, &files); err != nil {
-			return nil, err
-		}
-	}
 	if err := files.folder(image.folder); err != nil {
 		return nil, err
 	}

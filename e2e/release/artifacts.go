@@ -1,17 +1,13 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"debug/buildinfo"
 	"embed"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -30,51 +26,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"golang.org/x/crypto/x509roots/fallback/bundle"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/e2e/base"
 	"github.com/armature-dev/armature/templates"
 )
 
-// file of an archive; a folder where its name ends with a slash.
-type file struct {
-	name string
-	mode int64
-	data []byte
-}
-
-// pack files into a gzipped tar archive, in the order of their names, all of one time and
-// of nobody.
-func pack(files []file, at time.Time) ([]byte, error) {
-	var out bytes.Buffer
-	zipped := gzip.NewWriter(&out)
-	w := tar.NewWriter(zipped)
-	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
-	for _, f := range files {
-		header := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode,
-			Size: int64(len(f.data)), ModTime: at}
-		if strings.HasSuffix(f.name, "/") {
-			header.Typeflag = tar.TypeDir
-		}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", f.name, err)
-		}
-		if _, err := w.Write(f.data); err != nil {
-			return nil, fmt.Errorf("packing %s: %w", f.name, err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	err := zipped.Close()
-	return out.Bytes(), err
-}
-
 // below reads the files of a folder, through links, with a prefix to their names.
-func below(folder, as string) (files []file, err error) {
+func below(folder, as string) (files []base.File, err error) {
 	entries, err := os.ReadDir(folder)
 	for _, entry := range entries {
 		from, name := filepath.Join(folder, entry.Name()), as+entry.Name()
@@ -94,7 +56,7 @@ func below(folder, as string) (files []file, err error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{name, 0o644, data})
+		files = append(files, base.File{Name: name, Mode: 0o644, Data: data})
 	}
 	return files, err
 }
@@ -120,16 +82,16 @@ func (r *release) archives(ctx context.Context) error {
 			"kubectl-armature": {"armature"}} {
 			files := slices.Clone(docs)
 			if kind != "armature" {
-				files = slices.DeleteFunc(files, func(f file) bool { return f.name != "LICENSE" })
+				files = slices.DeleteFunc(files, func(f base.File) bool { return f.Name != "LICENSE" })
 			}
 			for _, name := range programs {
 				data, err := os.ReadFile(r.program(p, name))
 				if err != nil {
 					return err
 				}
-				files = append(files, file{name, 0o755, data})
+				files = append(files, base.File{Name: name, Mode: 0o755, Data: data})
 			}
-			data, err := pack(files, r.time)
+			data, err := base.Pack(files, r.time)
 			if err != nil {
 				return err
 			}
@@ -150,8 +112,8 @@ func (r *release) archives(ctx context.Context) error {
 	})
 	var pages []string
 	for _, f := range docs {
-		if strings.HasPrefix(f.name, "man/") {
-			pages = append(pages, f.name)
+		if strings.HasPrefix(f.Name, "man/") {
+			pages = append(pages, f.Name)
 		}
 	}
 	all, err := template.ParseFS(packages, "packages/*")
@@ -179,7 +141,7 @@ var packages embed.FS
 
 // docs are the files that archives have beside the programs: completions and the manual
 // are of a program that is built for this machine.
-func (r *release) docs(ctx context.Context) ([]file, error) {
+func (r *release) docs(ctx context.Context) ([]base.File, error) {
 	made := filepath.Join(r.programs, "docs")
 	if err := r.build(ctx, host, filepath.Join(made, "bin"), "-tags", "man",
 		"./cmd/armature"); err != nil {
@@ -198,14 +160,15 @@ func (r *release) docs(ctx context.Context) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{"completions/armature." + shell, 0o644, []byte(text + "\n")})
+		files = append(files, base.File{Name: "completions/armature." + shell, Mode: 0o644,
+			Data: []byte(text + "\n")})
 	}
 	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		data, err := os.ReadFile(filepath.Join(r.tree, name))
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{name, 0o644, data})
+		files = append(files, base.File{Name: name, Mode: 0o644, Data: data})
 	}
 	return files, nil
 }
@@ -339,7 +302,7 @@ func (r *release) images() ([]image, error) {
 func (r *release) published(i image) map[string]string {
 	name := published + "/" + i.name
 	r.subjects = append(r.subjects, subject{name, map[string]string{"sha256": i.digest.Hex}})
-	return map[string]string{"org.opencontainers.image.ref.name": name + ":" + i.tag}
+	return map[string]string{"org.opencontainers.image.ref.Name": name + ":" + i.tag}
 }
 
 // image of a program for a platform: nothing but the program where the steps of builds
@@ -349,24 +312,11 @@ func (r *release) image(program, platform string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	const certificates = "etc/ssl/certs/ca-certificates.crt"
 	at := "ko-app/" + program
 	var layers []mutate.Addendum
-	for _, files := range [][]file{{
-		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil},
-		{"tmp/", 0o1777, nil}, {certificates, 0o644, authorities()},
-		{"etc/passwd", 0o644,
-			[]byte("root:x:0:0:root:/root:/sbin/nologin\n" +
-				"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")},
-		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
-	}, {{"ko-app/", 0o755, nil}, {at, 0o755, data}}} {
-		packed, err := pack(files, r.time)
-		if err != nil {
-			return nil, err
-		}
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(packed)), nil
-		}, tarball.WithMediaType(types.OCILayer))
+	for _, files := range [][]base.File{base.Base(),
+		{{Name: "ko-app/", Mode: 0o755}, {Name: at, Mode: 0o755, Data: data}}} {
+		layer, err := base.Layer(files, r.time, tarball.WithMediaType(types.OCILayer))
 		if err != nil {
 			return nil, err
 		}
@@ -380,8 +330,8 @@ func (r *release) image(program, platform string) (v1.Image, error) {
 		types.OCIManifestSchema1), types.OCIConfigJSON), &v1.ConfigFile{
 		OS: system, Architecture: cpu, Created: v1.Time{Time: r.time},
 		RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{User: "65532", Entrypoint: []string{"/" + at},
-			Env: []string{"PATH=/ko-app", "SSL_CERT_FILE=/" + certificates},
+		Config: v1.Config{User: base.User, Entrypoint: []string{"/" + at},
+			Env: []string{"PATH=/ko-app", "SSL_CERT_FILE=/" + base.Certificates},
 			Labels: map[string]string{"org.opencontainers.image.source": home,
 				"org.opencontainers.image.version":  r.version,
 				"org.opencontainers.image.revision": r.commit}},
@@ -390,19 +340,6 @@ func (r *release) image(program, platform string) (v1.Image, error) {
 		return nil, err
 	}
 	return mutate.Append(made, layers...)
-}
-
-// authorities are the public ones of a module of Go's, in PEM; without those that are trusted
-// under a condition, which a file cannot state.
-func authorities() []byte {
-	var all bytes.Buffer
-	for root := range bundle.Roots() {
-		if root.Constraint == nil {
-			// in memory
-			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
-		}
-	}
-	return all.Bytes()
 }
 
 // manifests of the controllers, as files of a release, which name their image.
@@ -460,22 +397,22 @@ func (r *release) chart(controller string) (packed, metadata []byte, err error) 
 			"\nappVersion: 0.0.0\n", "\nappVersion: " + r.version + "\n"},
 		"armature/values.yaml": {"\nimage: \"\"\n", "\nimage: \"" + controller + "\"\n"},
 	} {
-		i := slices.IndexFunc(files, func(f file) bool { return f.name == at })
+		i := slices.IndexFunc(files, func(f base.File) bool { return f.Name == at })
 		if i < 0 {
 			return nil, nil, fmt.Errorf("the chart has no %s", at)
 		}
 		for ; len(lines) > 0; lines = lines[2:] {
-			if !bytes.Contains(files[i].data, []byte(lines[0])) {
+			if !bytes.Contains(files[i].Data, []byte(lines[0])) {
 				return nil, nil, fmt.Errorf("%s lacks the line %q, which a release replaces", at,
 					lines[0])
 			}
-			files[i].data = bytes.Replace(files[i].data, []byte(lines[0]), []byte(lines[1]), 1)
+			files[i].Data = bytes.Replace(files[i].Data, []byte(lines[0]), []byte(lines[1]), 1)
 		}
 		if at == "armature/Chart.yaml" {
-			metadata = files[i].data
+			metadata = files[i].Data
 		}
 	}
-	packed, err = pack(files, r.time)
+	packed, err = base.Pack(files, r.time)
 	return packed, metadata, err
 }
 

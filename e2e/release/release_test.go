@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/attest"
+	"github.com/armature-dev/armature/e2e/base"
 	"github.com/armature-dev/armature/e2e/programs"
 	"github.com/armature-dev/armature/render/deliver/sign/signtest"
 )
@@ -516,7 +517,8 @@ func (m *made) install(t *testing.T) {
 	archive := "armature_0.1.0_linux_" + runtime.GOARCH + ".tar.gz"
 	data := m.read(t, archive)
 	// Another program, with a checksum that fits.
-	program, err := pack([]file{{"armature", 0o755, []byte("another program")}}, m.time)
+	program, err := base.Pack([]base.File{{Name: "armature", Mode: 0o755, Data: []byte("another program")}},
+		m.time)
 	if err != nil {
 		t.Fatal(err)
 	}
