@@ -146,7 +146,11 @@ func Read(text []byte, lookup func(string) (string, bool)) (*Config, error) {
 	if err := yaml.UnmarshalStrict([]byte(expanded), c); err != nil {
 		return nil, err
 	}
-	return c, multi.Errors(c.plugins(), c.listeners(), c.rest())
+	var p problems
+	c.plugins(&p)
+	c.listeners(&p)
+	c.rest(&p)
+	return c, multi.Errors(p...)
 }
 
 // Reloadable reports why the running program refuses a changed file: it does not change
@@ -215,152 +219,126 @@ func (x *Exchange) Route(host string) *Route {
 	return nil
 }
 
+// problems of a configuration.
+type problems []error
+
+// when adds a problem, if it is one.
+func (p *problems) when(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
+// among reports whether a setting is one of those that are known, or not set.
+func among(setting string, known ...string) bool {
+	return setting == "" || slices.Contains(known, setting)
+}
+
 // plugins reads the settings of the two plugins, which the image authbridge-lite has
 // alone.
-func (c *Config) plugins() (err error) {
+func (c *Config) plugins(p *problems) {
 	for _, stage := range [...]struct {
 		name string
 		Stage
 	}{{"jwt-validation", c.Pipeline.Inbound}, {"token-exchange", c.Pipeline.Outbound}} {
-		for _, p := range stage.Plugins {
-			if p.OnError != "" && p.OnError != "enforce" && p.OnError != "observe" && p.OnError != "off" {
-				err = multi.Errors(err, fmt.Errorf("on_error %q of %s", p.OnError, p.Name))
-			}
+		for _, plugin := range stage.Plugins {
+			p.when(!among(plugin.OnError, "enforce", "observe", "off"), "on_error %q of %s",
+				plugin.OnError, plugin.Name)
 			var into any
 			switch {
-			case p.Name != stage.name:
-				err = multi.Errors(err, fmt.Errorf("the plugin %q does not belong here", p.Name))
+			case plugin.Name != stage.name:
+				p.when(true, "the plugin %q does not belong here", plugin.Name)
 				continue
-			case p.Name == "jwt-validation":
+			case plugin.Name == "jwt-validation":
 				c.Validation = new(Validation)
 				into = c.Validation
 			default:
 				c.Exchange = new(Exchange)
 				into = c.Exchange
 			}
-			decoder := json.NewDecoder(bytes.NewReader(p.Config))
+			decoder := json.NewDecoder(bytes.NewReader(plugin.Config))
 			decoder.DisallowUnknownFields()
-			if e := decoder.Decode(into); e != nil {
-				err = multi.Errors(err, fmt.Errorf("%s: %w", p.Name, e))
-			}
+			err := decoder.Decode(into)
+			p.when(err != nil, "%s: %w", plugin.Name, err)
 		}
-	}
-	if v := c.Validation; v != nil &&
-		(v.Issuer == "" || v.JWKSURL == "" && v.KeycloakURL == "" ||
-			v.Audience == "" && v.AudienceFile == "") {
-		err = multi.Errors(err,
-			fmt.Errorf("jwt-validation lacks an issuer, keys or an audience: %+v", *v))
 	}
 	if v := c.Validation; v != nil {
+		p.when(v.Issuer == "" || v.JWKSURL+v.KeycloakURL == "" || v.Audience+v.AudienceFile == "",
+			"jwt-validation lacks an issuer, keys or an audience: %+v", *v)
 		for _, pattern := range v.BypassPaths {
-			if pattern == "/*" || pattern == "/**" {
-				err = multi.Errors(err,
-					fmt.Errorf("bypass pattern %q is too broad; use specific path globs", pattern))
-			}
-			if _, e := path.Match(pattern, "/"); e != nil {
-				err = multi.Errors(err, fmt.Errorf("bypass pattern %q: %w", pattern, e))
-			}
+			p.when(pattern == "/*" || pattern == "/**",
+				"bypass pattern %q is too broad; use specific path globs", pattern)
+			_, err := path.Match(pattern, "/")
+			p.when(err != nil, "bypass pattern %q: %w", pattern, err)
 		}
 	}
-	if x := c.Exchange; x != nil {
-		err = multi.Errors(err, x.check(c.SPIFFE != nil))
+	if c.Exchange != nil {
+		c.Exchange.check(p, c.SPIFFE != nil)
 	}
-	return err
 }
 
-func (x *Exchange) check(spiffe bool) (err error) {
+func (x *Exchange) check(p *problems, spiffe bool) {
 	id := x.Identity
-	if x.TokenURL == "" && (x.Provider == "" || x.ProviderURL == "" || x.ProviderRealm == "") {
-		err = errors.New("token-exchange has no token_url")
-	}
-	switch id.Type {
-	case "spiffe":
-		if id.JWTAudience == "" || id.ClientID == "" && id.ClientIDFile == "" || !spiffe {
-			err = multi.Errors(err,
-				fmt.Errorf("the identity lacks jwt_audience, client_id or the spiffe block: %+v", id))
-		}
-	case "client-secret":
-		if id.ClientSecret != "" {
-			err = multi.Errors(err, errors.New("the client's secret is in the file"))
-		}
-	default:
-		err = multi.Errors(err, fmt.Errorf("identity.type %q", id.Type))
-	}
-	if p := x.NoTokenPolicy; p != "" && p != "allow" && p != "deny" {
-		err = multi.Errors(err, fmt.Errorf("no_token_policy %q", p))
-	}
+	p.when(x.TokenURL == "" && (x.Provider == "" || x.ProviderURL == "" || x.ProviderRealm == ""),
+		"token-exchange has no token_url")
+	p.when(id.Type != "spiffe" && id.Type != "client-secret", "identity.type %q", id.Type)
+	p.when(id.Type == "spiffe" &&
+		(id.JWTAudience == "" || id.ClientID+id.ClientIDFile == "" || !spiffe),
+		"the identity lacks jwt_audience, client_id or the spiffe block: %+v", id)
+	p.when(id.Type == "client-secret" && id.ClientSecret != "", "the client's secret is in the file")
+	p.when(!among(x.NoTokenPolicy, "allow", "deny"), "no_token_policy %q", x.NoTokenPolicy)
 	for _, r := range x.Routes.Rules {
-		if r.Host == "" || r.Action != "exchange" && r.Action != "passthrough" ||
-			(r.Action == "exchange") == (r.TargetAudience == "") {
-			err = multi.Errors(err, fmt.Errorf("the route %+v", r))
-		}
+		p.when(r.Host == "" || r.Action != "exchange" && r.Action != "passthrough" ||
+			(r.Action == "exchange") == (r.TargetAudience == ""), "the route %+v", r)
 	}
-	return err
 }
 
-func (c *Config) listeners() (err error) {
+func (c *Config) listeners(p *problems) {
 	l := c.Listener
+	reverse := len(l.Roles) == 0 || strings.Contains(strings.Join(l.Roles, " "), "reverse")
 	switch c.Mode {
 	case "proxy-sidecar":
-		reverse := len(l.Roles) == 0 || strings.Contains(strings.Join(l.Roles, " "), "reverse")
-		if l.ExtProcAddr != "" || reverse && l.ReverseProxyBackend == "" {
-			err = fmt.Errorf("listeners of %s: %+v", c.Mode, l)
-		}
+		p.when(l.ExtProcAddr != "" || reverse && l.ReverseProxyBackend == "",
+			"listeners of %s: %+v", c.Mode, l)
 		for _, r := range l.Roles {
-			if r != "reverse" && r != "forward" {
-				err = multi.Errors(err, fmt.Errorf("the role %q", r))
-			}
+			p.when(r != "reverse" && r != "forward", "the role %q", r)
 		}
 	case "envoy-sidecar":
-		if l.ReverseProxyAddr != "" || l.ReverseProxyBackend != "" || l.ForwardProxyAddr != "" ||
-			l.TransparentProxyAddr != "" {
-			err = fmt.Errorf("listeners of %s: %+v", c.Mode, l)
-		}
+		p.when(l.ReverseProxyAddr+l.ReverseProxyBackend+l.ForwardProxyAddr+
+			l.TransparentProxyAddr != "", "listeners of %s: %+v", c.Mode, l)
 	default:
-		err = fmt.Errorf("the mode %q", c.Mode)
+		p.when(true, "the mode %q", c.Mode)
 	}
 	for _, address := range c.Addresses() {
-		if _, _, e := net.SplitHostPort(address); e != nil {
-			err = multi.Errors(err, e)
-		}
+		_, _, err := net.SplitHostPort(address)
+		p.when(err != nil, "%w", err)
 	}
 	for _, host := range l.SkipHosts {
-		if strings.Contains(host, ":") {
-			err = multi.Errors(err,
-				fmt.Errorf("listener.skip_hosts: skiphost: pattern %q must not contain a port", host))
-		} else if strings.Trim(host, "* ") == "" {
-			err = multi.Errors(err, fmt.Errorf("listener.skip_hosts: %q", host))
-		}
+		p.when(strings.Contains(host, ":"),
+			"listener.skip_hosts: skiphost: pattern %q must not contain a port", host)
+		p.when(strings.Trim(host, "* ") == "", "listener.skip_hosts: %q", host)
 	}
-	return err
 }
 
 // Addresses are those on which the program listens, besides :9091 for its health.
-func (c *Config) Addresses() (all []string) {
+func (c *Config) Addresses() []string {
 	l := c.Listener
-	for _, a := range []string{l.ReverseProxyAddr, l.ForwardProxyAddr, l.TransparentProxyAddr,
-		l.ExtProcAddr, l.SessionAPIAddr, c.Stats.Address} {
-		if a != "" {
-			all = append(all, a)
-		}
-	}
-	return all
+	return slices.DeleteFunc([]string{l.ReverseProxyAddr, l.ForwardProxyAddr, l.TransparentProxyAddr,
+		l.ExtProcAddr, l.SessionAPIAddr, c.Stats.Address}, func(a string) bool { return a == "" })
 }
 
-func (c *Config) rest() (err error) {
-	if _, e := time.ParseDuration(c.Session.TTL); c.Session.TTL != "" && e != nil {
-		err = e
+func (c *Config) rest(p *problems) {
+	_, err := time.ParseDuration(c.Session.TTL)
+	p.when(c.Session.TTL != "" && err != nil, "%w", err)
+	if m := c.MTLS; m != nil {
+		p.when(m.Mode != "permissive" && m.Mode != "strict" || c.SPIFFE == nil ||
+			c.Mode == "envoy-sidecar", "mtls %+v in %s", *m, c.Mode)
 	}
-	if m := c.MTLS; m != nil &&
-		(m.Mode != "permissive" && m.Mode != "strict" || c.SPIFFE == nil || c.Mode == "envoy-sidecar") {
-		err = multi.Errors(err, fmt.Errorf("mtls %+v in %s", *m, c.Mode))
+	if s := c.SPIFFE; s != nil {
+		p.when(s.Socket != "" && !strings.HasPrefix(s.Socket, "unix://"), "the socket %q", s.Socket)
 	}
-	if s := c.SPIFFE; s != nil && s.Socket != "" && !strings.HasPrefix(s.Socket, "unix://") {
-		err = multi.Errors(err, fmt.Errorf("the socket %q", s.Socket))
+	if b := c.TLSBridge; b != nil {
+		p.when(!among(b.Mode, "disabled", "enabled") || b.Mode == "enabled" && b.CADir == "",
+			"tls_bridge %+v", *b)
 	}
-	if b := c.TLSBridge; b != nil && b.Mode != "" && b.Mode != "disabled" &&
-		(b.Mode != "enabled" || b.CADir == "") {
-		err = multi.Errors(err, fmt.Errorf("tls_bridge %+v", *b))
-	}
-	return err
 }
