@@ -33,7 +33,7 @@ func cardCommand() *cobra.Command {
 
 // cardSigning is `armature card sign`.
 type cardSigning struct {
-	cli.Manifests
+	cli.Input
 	cli.CardKey
 }
 
@@ -64,7 +64,7 @@ If the argument is the file of a card, sign prints the signed card.`,
 			return s.packageCards(cmd, given[0])
 		},
 	}
-	s.Manifests.Flags(cmd, "PATH")
+	s.PackageFlags(cmd, "PATH")
 	s.CardKey.Flag(cmd)
 	return cmd
 }
@@ -95,21 +95,15 @@ func (s *cardSigning) file(cmd *cobra.Command, file string) error {
 }
 
 func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
-	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+path)
-	defer shown.End()
-	src, opt, findings, err := s.Manifests.Open(cmd, path, "")
+	src, opt, _, shown, err := s.Load(cmd, path, "", "rendering")
 	if err != nil {
 		return err
 	}
-	var cards []packagedCard
-	if !finding.Failed(findings) {
-		var found []finding.Finding
-		if cards, found, err = cardsOf(shown.Reading("rendering", src), opt); err != nil {
-			return err
-		}
-		findings = found
-	}
+	cards, findings, err := cardsOf(src, opt)
 	shown.End()
+	if err != nil {
+		return err
+	}
 	if err := s.Report(cmd, findings); err != nil {
 		return err
 	}
@@ -126,13 +120,9 @@ func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
 	if after.Cards, signed, err = signCards(cmd.Context(), session, cards, before.Cards); err != nil {
 		return err
 	}
-	file := s.Lock
-	if file == "" {
-		root, err := cli.RootOf(path)
-		if err != nil {
-			return err
-		}
-		file = filepath.Join(root, render.LockFile)
+	file, err := lockOf(path, s.Lock)
+	if err != nil {
+		return err
 	}
 	if !slices.Equal(before.Cards, after.Cards) {
 		if err := pin.Write(file, opt.Lock, after); err != nil {

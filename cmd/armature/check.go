@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
-	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
@@ -22,7 +21,7 @@ import (
 const probe = "probe"
 
 func checkCommand() *cobra.Command {
-	var m cli.Manifests
+	var in cli.Input
 	var k cli.Cluster
 	var format, cluster string
 	cmd := &cobra.Command{
@@ -56,7 +55,7 @@ whether NetworkPolicies are enforced, and removes them.`,
 			all := needs.Builds()
 			if len(given) > 0 {
 				var err error
-				if all, err = needsOf(cmd, &m, given[0]); err != nil {
+				if all, err = needsOf(cmd, &in, given[0]); err != nil {
 					return err
 				}
 			}
@@ -88,7 +87,7 @@ whether NetworkPolicies are enforced, and removes them.`,
 			return printNeeds(cmd, format, all)
 		},
 	}
-	m.Flags(cmd, "PATH")
+	in.PackageFlags(cmd, "PATH")
 	k.Flags(cmd)
 	cli.WordFlag(cmd, &cluster, "cluster", "", "",
 		"read: compare with a cluster; probe: also make two pods there for a moment, to find out "+
@@ -98,23 +97,23 @@ whether NetworkPolicies are enforced, and removes them.`,
 	return cmd
 }
 
-func needsOf(cmd *cobra.Command, m *cli.Manifests, given string) ([]needs.Need, error) {
-	src, opt, findings, err := m.Open(cmd, given, "")
+func needsOf(cmd *cobra.Command, in *cli.Input, given string) ([]needs.Need, error) {
+	src, opt, findings, shown, err := in.Load(cmd, given, "", "rendering")
 	if err != nil {
 		return nil, err
 	}
-	if file := m.Kustomization(src); file != "" {
+	defer shown.End()
+	if file := in.Kustomization(src); file != "" {
 		return nil, fmt.Errorf(
 			"%s has to be built first\n  hint: kustomize build … | armature check -", file)
 	}
-	var r render.Result
-	if !finding.Failed(findings) {
-		opt.ObjectsOnly = true
-		if r, err = render.Run(cli.InterruptibleSource(cmd, src), opt); err != nil {
-			return nil, err
-		}
+	opt.ObjectsOnly = true
+	r, err := render.Run(src, opt)
+	shown.End()
+	if err != nil {
+		return nil, err
 	}
-	if err := m.Report(cmd, append(findings, r.Findings...)); err != nil {
+	if err := in.Report(cmd, append(findings, r.Findings...)); err != nil {
 		return nil, err
 	}
 	objects := 0

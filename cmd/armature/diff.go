@@ -182,7 +182,6 @@ func (d *revisionDiff) derived(cmd *cobra.Command, before, after []finding.Findi
 // compare both sides. before and after are what each of them reports.
 func (d *revisionDiff) compare(cmd *cobra.Command,
 	path string) (report compare.Report, before, after []finding.Finding, err error) {
-	d.Format = "text"
 	old, before, was, err := d.render(cmd, path, d.against)
 	if err != nil {
 		return report, nil, nil, err

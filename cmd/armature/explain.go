@@ -18,7 +18,7 @@ import (
 )
 
 func explainCommand() *cobra.Command {
-	in := cli.Input{Format: "text"}
+	var in cli.Input
 	var format, root string
 	var pick explain.Selection
 	cmd := &cobra.Command{
@@ -54,30 +54,23 @@ brackets: data[envoy.yaml].`,
 			if err != nil {
 				return err
 			}
-			shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+folder)
-			defer shown.End()
-			src, opt, findings, err := in.Open(cmd, folder, "")
+			src, opt, findings, shown, err := in.Load(cmd, folder, "", "explaining")
 			if err != nil {
 				return err
 			}
-			var explained explain.Explanation
-			if !finding.Failed(findings) {
-				var found []finding.Finding
-				src = shown.Reading("explaining", cli.InterruptibleSource(cmd, src))
-				if explained, found, err = explain.File(src, opt, file, pick); err != nil {
-					return err
-				}
-				findings = append(findings, found...)
-			}
+			explained, found, err := explain.File(src, opt, file, pick)
 			shown.End()
-			if finding.Failed(findings) {
+			if err != nil {
+				return err
+			}
+			if findings = append(findings, found...); finding.Failed(findings) {
 				in.Quiet = true
 				return in.Report(cmd, findings)
 			}
 			return writeExplanation(cmd.OutOrStdout(), format, explained)
 		},
 	}
-	in.Manifests.Flags(cmd, "the package")
+	in.PackageFlags(cmd, "the package")
 	cmd.Flags().StringVar(&root, "package", "",
 		"folder of the package (default: the nearest one with an armature.yaml)")
 	cmd.Flags().StringVar(&pick.Object, "object", "", "explain one object of the file: Kind/name")

@@ -19,7 +19,7 @@ import (
 )
 
 func lintCommand() *cobra.Command {
-	in := cli.Input{Format: "text"}
+	var in cli.Input
 	var format, color string
 	var rules bool
 	cmd := &cobra.Command{

@@ -110,16 +110,11 @@ func (m *migration) fromCluster(cmd *cobra.Command) error {
 }
 
 func (m *migration) run(cmd *cobra.Command, path string) error {
-	shown := cli.Begin(cmd.ErrOrStderr(), m.Quiet, "reading "+path)
-	defer shown.End()
-	src, opt, findings, err := m.Open(cmd, path, m.folder)
+	src, opt, findings, shown, err := m.Load(cmd, path, m.folder, "migrating")
 	if err != nil {
 		return err
 	}
-	if finding.Failed(findings) {
-		shown.End()
-		return m.Report(cmd, findings)
-	}
+	defer shown.End()
 	var to *source.Folder
 	var stream source.Spool
 	sink, folder := func(string, []byte) error { return nil }, m.folder
@@ -139,7 +134,7 @@ func (m *migration) run(cmd *cobra.Command, path string) error {
 	}
 	var reports []migrate.Report
 	var found []finding.Finding
-	src, sink = shown.Reading("migrating", src), cli.Interruptible(cmd.Context(), sink)
+	sink = cli.Interruptible(cmd.Context(), sink)
 	if m.harness == "" {
 		reports, found, err = migrate.Run(src, opt, sink)
 	} else {

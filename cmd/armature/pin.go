@@ -11,7 +11,6 @@ import (
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
-	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/oci"
@@ -20,7 +19,7 @@ import (
 
 // pinning is `armature pin`.
 type pinning struct {
-	cli.Manifests
+	cli.Input
 	cli.Registry
 	cli.Trust
 	platform     string
@@ -62,7 +61,7 @@ armature tools pin the tools of tool servers.`,
 			return p.run(cmd, given[0])
 		},
 	}
-	p.Manifests.Flags(cmd, "PATH")
+	p.PackageFlags(cmd, "PATH")
 	p.Registry.Flags(cmd)
 	p.Trust.Flags(cmd)
 	f := cmd.Flags()
@@ -88,16 +87,11 @@ func lockOf(path, named string) (string, error) {
 }
 
 func (p *pinning) run(cmd *cobra.Command, path string) error {
-	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+path)
-	defer shown.End()
-	src, opt, findings, err := p.Manifests.Open(cmd, path, "")
+	src, opt, _, shown, err := p.Load(cmd, path, "", "rendering")
 	if err != nil {
 		return err
 	}
-	if finding.Failed(findings) {
-		shown.End()
-		return p.Report(cmd, findings)
-	}
+	defer shown.End()
 	file, err := lockOf(path, p.Lock)
 	if err != nil {
 		return err
@@ -107,7 +101,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 		before = opt.Lock.Spec
 	}
 	after := api.ImageLockSpec{Builds: before.Builds, Tools: before.Tools, Cards: before.Cards}
-	found, findings, err := pin.Images(shown.Reading("rendering", src), opt, after.Builds, p.steps)
+	found, findings, err := pin.Images(src, opt, after.Builds, p.steps)
 	shown.End()
 	if err != nil {
 		return err

@@ -157,7 +157,7 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := (&cli.Manifests{}).Report(cmd, findings); err != nil {
+	if err := new(cli.Input).Report(cmd, findings); err != nil {
 		return err
 	}
 	before := api.ImageLockSpec{}

@@ -245,23 +245,17 @@ func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done
 	if out.inPlace {
 		skip = ""
 	}
-	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
-	defer shown.End()
-	src, opt, findings, err := in.Open(cmd, path, skip)
+	src, opt, findings, shown, err := in.Load(cmd, path, skip, cmd.Name())
 	if err != nil {
 		return err
 	}
-	if finding.Failed(findings) {
-		shown.End()
-		return in.Report(cmd, findings)
-	}
+	defer shown.End()
 	if file, base := source.Outside(src); file != "" && cmd.Name() == "render" && !out.inPlace &&
 		!opt.Excludes(file) {
 		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n"+
 			"  hint: kustomize build %s | armature render -, or leave it out with spec.exclude "+
 			"in armature.yaml", in.File(file), base, path, filepath.Dir(in.File(file)))
 	}
-	src = shown.Reading(cmd.Name(), src)
 	if folder == "" {
 		return toStream(cmd, path, in, done, src, opt, findings, shown, do)
 	}

@@ -79,7 +79,6 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 		return cli.Usagef("--pull-request and --against: set the number of the pull request, and " +
 			"the revision that it changes")
 	}
-	r.Format = "text"
 	at, err := cli.FindRevision(ctx, path, "HEAD")
 	if err != nil {
 		return err

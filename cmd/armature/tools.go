@@ -43,11 +43,12 @@ type toolSides struct {
 
 // open asks the tool servers that a package names. Nothing is asked if there is an error
 // among the findings.
-func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests,
+func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Input,
 	servers *cli.ToolServers) (findings []finding.Finding, err error) {
-	src, opt, findings, err := in.Open(cmd, path, "")
-	if err != nil || finding.Failed(findings) {
-		return findings, err
+	src, opt, findings, shown, err := in.Load(cmd, path, "", "reading")
+	shown.End()
+	if err != nil {
+		return nil, err
 	}
 	kubeconfig := func() (*rest.Config, error) { return servers.Loader().ClientConfig() }
 	offered, locked, found, err := servers.Ask(cmd, src, opt, kubeconfig)
@@ -78,7 +79,7 @@ func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Manifests,
 }
 
 func toolsPinCommand() *cobra.Command {
-	var m cli.Manifests
+	var in cli.Input
 	var servers cli.ToolServers
 	var format string
 	cmd := &cobra.Command{
@@ -96,12 +97,12 @@ shows the changes word by word. Commit both files once you have read the change.
 				return errNoLock
 			}
 			var s toolSides
-			findings, err := s.open(cmd, given[0], &m, &servers)
+			findings, err := s.open(cmd, given[0], &in, &servers)
 			if err != nil {
 				return err
 			}
 			if !s.invalid {
-				if err := m.Report(cmd, findings); err != nil {
+				if err := in.Report(cmd, findings); err != nil {
 					return err
 				}
 			}
@@ -114,7 +115,7 @@ shows the changes word by word. Commit both files once you have read the change.
 			if err != nil {
 				return err
 			}
-			file, err := lockOf(given[0], m.Lock)
+			file, err := lockOf(given[0], in.Lock)
 			if err != nil {
 				return err
 			}
@@ -134,7 +135,7 @@ shows the changes word by word. Commit both files once you have read the change.
 			})
 		},
 	}
-	m.Flags(cmd, "PATH")
+	in.PackageFlags(cmd, "PATH")
 	servers.Flags(cmd)
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
@@ -152,7 +153,7 @@ armature.lock, shows each difference word by word, and fails if there is one.`,
 		Args:    cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			var s toolSides
-			findings, err := s.open(cmd, given[0], &in.Manifests, &servers)
+			findings, err := s.open(cmd, given[0], &in, &servers)
 			if err != nil {
 				return err
 			}

@@ -45,22 +45,16 @@ armature artifact verify.`,
 }
 
 func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bool) error {
-	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
-	defer shown.End()
-	src, opt, findings, err := in.Open(cmd, path, "")
+	src, opt, findings, shown, err := in.Load(cmd, path, "", "verify")
 	if err != nil {
 		return err
 	}
-	var stats render.Stats
-	if !finding.Failed(findings) {
-		var found []finding.Finding
-		if found, stats, err = verifySource(cli.InterruptibleSource(cmd,
-			shown.Reading("verify", src)), opt, in.Config); err != nil {
-			return err
-		}
-		findings = append(findings, found...)
-	}
+	found, stats, err := verifySource(src, opt, in.Config)
 	shown.End()
+	if err != nil {
+		return err
+	}
+	findings = append(findings, found...)
 	if required && stats.Workloads == 0 && !finding.Failed(findings) {
 		findings = append(findings,
 			finding.Finding{Rule: "verify/no-workload", Severity: finding.Error,

@@ -26,7 +26,7 @@ import (
 
 // push is `armature artifact push`.
 type push struct {
-	cli.Manifests
+	cli.Input
 	cli.Registry
 	rendered         bool
 	source, revision string
@@ -65,7 +65,7 @@ policy, or nothing is pushed.`,
 			return p.run(cmd, given[0], given[1])
 		},
 	}
-	p.Manifests.Flags(cmd, "PATH")
+	p.PackageFlags(cmd, "PATH")
 	p.Registry.Flags(cmd)
 	p.images.Flag(cmd)
 	f := cmd.Flags()
@@ -84,22 +84,16 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err := p.images.Open(); err != nil {
 		return err
 	}
-	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading "+path)
-	defer shown.End()
-	src, opt, findings, err := p.OpenObjects(cmd, path)
+	src, opt, findings, shown, err := p.LoadObjects(cmd, path)
 	if err != nil {
 		return err
 	}
-	var files []render.File
-	if !finding.Failed(findings) {
-		var found []finding.Finding
-		if files, found, err = p.render(shown.Reading("rendering", src), opt); err != nil {
-			return err
-		}
-		findings = append(findings, found...)
-	}
+	files, found, err := p.render(src, opt)
 	shown.End()
-	if err := p.Report(cmd, findings); err != nil {
+	if err != nil {
+		return err
+	}
+	if err := p.Report(cmd, append(findings, found...)); err != nil {
 		return err
 	}
 	if err := p.images.Pass(cmd.Context(), &p.Place, src, files, opt.Config); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,25 +80,38 @@ func (at *Place) File(name string) string {
 	return filepath.ToSlash(filepath.Join(at.from(), filepath.FromSlash(name)))
 }
 
-// Manifests are what a command reads: a folder, a file or standard input, with
-// its configuration and lock.
-type Manifests struct {
+// Input is what a command reads: a folder, a file or standard input, with its configuration
+// and lock, and how findings about it are reported.
+type Input struct {
 	Config, Lock string
+	Format       string // of findings, "" is text
+	Quiet        bool   // only errors are reported
 
 	Place
-	top string // where the search for the configuration ends; see source.Nearest
+	file string // that findings are written to
+	top  string // where the search for the configuration ends; see source.Nearest
 }
 
 // ConfigFlag is for commands that read no lock.
-func (m *Manifests) ConfigFlag(cmd *cobra.Command, root string) {
-	cmd.Flags().StringVarP(&m.Config, "config", "c", "",
+func (in *Input) ConfigFlag(cmd *cobra.Command, root string) {
+	cmd.Flags().StringVarP(&in.Config, "config", "c", "",
 		"RenderConfig to use (default: the nearest armature.yaml, from "+root+" upwards)")
 }
 
-func (m *Manifests) Flags(cmd *cobra.Command, root string) {
-	m.ConfigFlag(cmd, root)
-	cmd.Flags().StringVar(&m.Lock, "lock", "",
+// PackageFlags are for commands that report findings as text.
+func (in *Input) PackageFlags(cmd *cobra.Command, root string) {
+	in.ConfigFlag(cmd, root)
+	cmd.Flags().StringVar(&in.Lock, "lock", "",
 		"ImageLock to use (default: armature.lock at the root of "+root+")")
+}
+
+func (in *Input) Flags(cmd *cobra.Command) {
+	in.PackageFlags(cmd, "PATH")
+	WordFlag(cmd, &in.Format, "findings", "", "text",
+		"write findings as "+strings.Join(host.Formats(), ", "), "format", host.Formats()...)
+	cmd.Flags().StringVar(&in.file, "findings-file", "",
+		"write findings to a file (default: standard error)")
+	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors only")
 }
 
 // RootOf is the folder of a PATH: itself, or the one that a file is in.
@@ -114,7 +128,7 @@ func RootOf(given string) (string, error) {
 
 // Open reads the configuration and the lock, and lists the files but those of the folder
 // skip, which the output goes to.
-func (m *Manifests) Open(cmd *cobra.Command,
+func (in *Input) Open(cmd *cobra.Command,
 	given, skip string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
 	root, err := RootOf(given)
 	if err != nil {
@@ -124,16 +138,16 @@ func (m *Manifests) Open(cmd *cobra.Command,
 		return src, opt, nil, fmt.Errorf("%s is PATH itself, whose files would be overwritten\n"+
 			"  hint: name another folder, or leave it out and use --in-place", skip)
 	}
-	m.Place = Place{}
+	in.Place = Place{}
 	if given != "-" {
-		m.Folder = root
+		in.Folder = root
 	}
-	if opt.Config, findings, err = source.FindConfig(m.Config, root, m.top); err != nil {
+	if opt.Config, findings, err = source.FindConfig(in.Config, root, in.top); err != nil {
 		return src, opt, nil, err
 	}
 	beside := slices.Clone(findings)
-	if given != "-" || m.Lock != "" {
-		lock, found, err := source.FindLock(m.Lock, root)
+	if given != "-" || in.Lock != "" {
+		lock, found, err := source.FindLock(in.Lock, root)
 		if err != nil {
 			return src, opt, nil, err
 		}
@@ -141,8 +155,8 @@ func (m *Manifests) Open(cmd *cobra.Command,
 	}
 	if given != "-" {
 		src, found, err := source.Tree(given, skip, opt.Excludes)
-		m.list(src, append(beside, found...), opt.Config, m.Config, m.Lock)
-		m.own(src, root)
+		in.list(src, append(beside, found...), opt.Config, in.Config, in.Lock)
+		in.own(src, root)
 		return src, opt, append(findings, found...), err
 	}
 	src, err = Interruptibly(cmd.Context(),
@@ -161,54 +175,49 @@ func ErrNoManifests(path string) error {
 
 // own leaves a configuration that was named, and is in the folder, as it is: it is no
 // manifest.
-func (m *Manifests) own(src render.Source, root string) {
+func (in *Input) own(src render.Source, root string) {
 	for i := range src.Files {
-		if m.Config != "" && path.Base(src.Files[i].Path) == filepath.Base(m.Config) &&
-			filepath.Join(root, src.Files[i].Path) == filepath.Clean(m.Config) {
+		if in.Config != "" && path.Base(src.Files[i].Path) == filepath.Base(in.Config) &&
+			filepath.Join(root, src.Files[i].Path) == filepath.Clean(in.Config) {
 			src.Files[i].AsIs = true
 		}
 	}
 }
 
-// OpenObjects is Open for a command that delivers objects: a host's list of them is refused.
-func (m *Manifests) OpenObjects(cmd *cobra.Command,
-	given string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
-	src, opt, findings, err = m.Open(cmd, given, "")
+// Load is Open for a command that goes on only without an error among the findings, which it
+// reports. What is read is interruptible. Until shown ends, it says how far doing is.
+func (in *Input) Load(cmd *cobra.Command, given, skip, doing string) (src render.Source,
+	opt render.Options, findings []finding.Finding, shown *Activity, err error) {
+	shown = Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+given)
+	src, opt, findings, err = in.Open(cmd, given, skip)
+	if err == nil && !finding.Failed(findings) {
+		return shown.Reading(doing, InterruptibleSource(cmd, src)), opt, findings, shown, nil
+	}
+	shown.End()
+	if err == nil {
+		err = in.Report(cmd, findings)
+	}
+	return src, opt, findings, nil, err
+}
+
+// LoadObjects is Load for a command that delivers objects: a host's list of them is refused.
+func (in *Input) LoadObjects(cmd *cobra.Command, given string) (src render.Source,
+	opt render.Options, findings []finding.Finding, shown *Activity, err error) {
+	src, opt, findings, shown, err = in.Load(cmd, given, "", "rendering")
 	if err == nil && given == "-" && host.IsResourceList(src.Files[0].Data) {
+		shown.End()
 		err = errors.New("standard input is a ResourceList, which is for functions\n" +
 			"  hint: unwrap it first, with `kpt fn sink` for one")
 	}
-	return src, opt, findings, err
-}
-
-// Report writes findings and fails if one of them is an error.
-func (m *Manifests) Report(cmd *cobra.Command, findings []finding.Finding) error {
-	return (&Input{Manifests: *m, Format: "text"}).Report(cmd, findings)
+	return src, opt, findings, shown, err
 }
 
 // Kustomization names the first kustomization of a source, "" for none.
-func (m *Manifests) Kustomization(src render.Source) string {
+func (in *Input) Kustomization(src render.Source) string {
 	if file := src.Kustomization(); file != "" {
-		return m.File(file)
+		return in.File(file)
 	}
 	return ""
-}
-
-// Input are the manifests of a command that reports at length what it finds in them.
-type Input struct {
-	Manifests
-	Format string
-	Quiet  bool
-	file   string
-}
-
-func (in *Input) Flags(cmd *cobra.Command) {
-	in.Manifests.Flags(cmd, "PATH")
-	WordFlag(cmd, &in.Format, "findings", "", "text",
-		"write findings as "+strings.Join(host.Formats(), ", "), "format", host.Formats()...)
-	cmd.Flags().StringVar(&in.file, "findings-file", "",
-		"write findings to a file (default: standard error)")
-	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors only")
 }
 
 // Report writes the findings and fails where one of them is an error.
@@ -218,16 +227,16 @@ func (in *Input) Report(cmd *cobra.Command, findings []finding.Finding) error {
 		findings = slices.DeleteFunc(findings,
 			func(f finding.Finding) bool { return f.Severity != finding.Error })
 	}
-	findings = in.Locate(findings)
+	findings, format := in.Locate(findings), cmp.Or(in.Format, "text")
 	if in.file != "" {
 		f, err := os.Create(in.file)
 		if err != nil {
 			return err
 		}
-		if err := multi.Errors(host.WriteFindings(f, in.Format, findings), f.Close()); err != nil {
+		if err := multi.Errors(host.WriteFindings(f, format, findings), f.Close()); err != nil {
 			return err
 		}
-	} else if err := host.WriteFindings(cmd.ErrOrStderr(), in.Format, findings); err != nil {
+	} else if err := host.WriteFindings(cmd.ErrOrStderr(), format, findings); err != nil {
 		return err
 	}
 	if failed {
@@ -239,7 +248,7 @@ func (in *Input) Report(cmd *cobra.Command, findings []finding.Finding) error {
 // Talks reports whether people read standard error, and not a program that would
 // stumble over a sentence behind its JSON.
 func (in *Input) Talks() bool {
-	return !in.Quiet && (in.file != "" || in.Format == "text" || in.Format == "github")
+	return !in.Quiet && (in.file != "" || slices.Contains([]string{"", "text", "github"}, in.Format))
 }
 
 // SayNeeds prints what a cluster needs for what a render injected.

@@ -25,7 +25,7 @@ import (
 // Package is the package that a command works on: a folder, a file, standard input,
 // or an artifact in a registry.
 type Package struct {
-	Manifests
+	Input
 	name     string
 	rendered bool
 	registry Registry
@@ -34,7 +34,7 @@ type Package struct {
 }
 
 func (p *Package) Flags(cmd *cobra.Command) {
-	p.Manifests.Flags(cmd, "PATH")
+	p.PackageFlags(cmd, "PATH")
 	p.registry.Flags(cmd)
 	p.trust.Flags(cmd)
 	cmd.Flags().StringVar(&p.name, "name", "",
@@ -101,29 +101,26 @@ func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, err
 
 // local returns the objects of a folder, a file or standard input.
 func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
-	shown := Begin(cmd.ErrOrStderr(), false, "reading "+given)
-	defer shown.End()
-	src, opt, findings, err := p.OpenObjects(cmd, given)
+	src, opt, findings, shown, err := p.LoadObjects(cmd, given)
 	if err != nil {
 		return nil, err
 	}
+	defer shown.End()
 	p.own, _ = images.Rows(opt.Config) // the render reports what is wrong with them
-	src = shown.Reading("rendering", src)
 	if file := p.Kustomization(src); file != "" {
 		return nil, fmt.Errorf(
 			"%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
 	}
 	opt.ObjectsOnly, opt.Workers = true, 1
-	if p.rendered && !finding.Failed(findings) {
+	if p.rendered {
 		found, _, err := verify.Run(src, opt)
 		if err != nil {
 			return nil, err
 		}
-		findings = append(findings, found...)
-	}
-	if finding.Failed(findings) {
-		shown.End()
-		return nil, p.Report(cmd, findings)
+		if findings = append(findings, found...); finding.Failed(findings) {
+			shown.End()
+			return nil, p.Report(cmd, findings)
+		}
 	}
 	d := objects.Decoder{Name: p.File}
 	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {

@@ -181,20 +181,20 @@ func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
 }
 
 // OpenRevision is Open of a package as a revision has it, which it extracts to stage.
-func (m *Manifests) OpenRevision(cmd *cobra.Command, r Revision,
+func (in *Input) OpenRevision(cmd *cobra.Command, r Revision,
 	stage string) (src render.Source, opt render.Options, findings []finding.Finding, found bool,
 	err error) {
 	if found, err = r.extract(cmd.Context(), stage); err != nil || !found {
 		return src, opt, nil, false, err
 	}
 	root := filepath.Join(stage, filepath.FromSlash(r.Path))
-	defer func(top string) { m.top = top }(m.top)
-	m.top = stage
-	src, opt, findings, err = m.Open(cmd, root, "")
+	defer func(top string) { in.top = top }(in.top)
+	in.top = stage
+	src, opt, findings, err = in.Open(cmd, root, "")
 	if c := opt.Config; err == nil && c != nil && c.Spec.Asya != nil &&
 		c.Spec.Asya.RuntimeScriptFile != nil {
 		if err = r.extractFile(cmd.Context(), *c.Spec.Asya.RuntimeScriptFile, stage); err == nil {
-			src, opt, findings, err = m.Open(cmd, root, "")
+			src, opt, findings, err = in.Open(cmd, root, "")
 		}
 	}
 	return src, opt, findings, true, err

@@ -14,12 +14,12 @@ import (
 
 // NextStep names the workloads of a folder that are not labelled, and what to do with them.
 func NextStep(cmd *cobra.Command, folder string) error {
-	var m Manifests
-	src, opt, _, err := m.Open(cmd, folder, "")
+	var in Input
+	src, opt, _, err := in.Open(cmd, folder, "")
 	if err != nil {
 		return err
 	}
-	workloads, label, err := m.unlabelled(src, opt)
+	workloads, label, err := in.unlabelled(src, opt)
 	for _, w := range workloads[:min(len(workloads), 10)] {
 		fmt.Fprintf(cmd.ErrOrStderr(), "not labelled: %s\n", w)
 	}
@@ -34,7 +34,7 @@ func NextStep(cmd *cobra.Command, folder string) error {
 
 // unlabelled returns the workloads of a source that say neither that they are to be injected
 // nor that they are not, each with its file and line, and the label by which they say so.
-func (m *Manifests) unlabelled(src render.Source,
+func (in *Input) unlabelled(src render.Source,
 	opt render.Options) (workloads []string, label string, err error) {
 	settings, _ := sidecars.All().Base(opt.Config)
 	label = settings.Prefix + "/inject"
@@ -52,7 +52,7 @@ func (m *Manifests) unlabelled(src render.Source,
 				!o.Get("metadata", "labels", label).Exists() &&
 				!template.Template.Get("metadata", "labels", label).Exists() {
 				workloads = append(workloads,
-					fmt.Sprintf("%s (%s:%d)", o.Ref, m.File(f.Path), o.Origin.Line))
+					fmt.Sprintf("%s (%s:%d)", o.Ref, in.File(f.Path), o.Origin.Line))
 			}
 		})
 	}
