@@ -53,13 +53,35 @@ Exit status: 0 done, 1 findings of severity error or failure, 2 usage.
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
+// usageError is a wrong call: exit status 2.
+type usageError struct{ error }
+
+func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
+
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	fail := func(status int, err error) int {
-		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
-		return status
+	findings, err := command(args, stdin, stdout)
+	// hosts show the rest from the results
+	shown := slices.DeleteFunc(slices.Clone(findings),
+		func(f finding.Finding) bool { return f.Severity == finding.Info })
+	if failed := host.WriteFindings(stderr, "text", shown); err == nil {
+		err = failed
 	}
+	switch {
+	case err != nil:
+		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
+		if errors.As(err, new(usageError)) {
+			return 2
+		}
+		return 1
+	case finding.Failed(findings):
+		return 1
+	}
+	return 0
+}
+
+func command(args []string, stdin io.Reader, stdout io.Writer) ([]finding.Finding, error) {
 	if len(args) == 0 {
-		return list(nil, stdin, stdout, stderr)
+		return list(nil, stdin, stdout)
 	}
 	switch args[0] {
 	case "-h", "--help", "help":
@@ -67,50 +89,47 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		for _, f := range functions.Table() {
 			fmt.Fprintf(stdout, "  %-15s %s\n", f.Name, f.Summary)
 		}
-		fmt.Fprint(stdout, examples)
-		return 0
+		_, err := fmt.Fprint(stdout, examples)
+		return nil, err
 	case "--version", "version":
-		fmt.Fprintf(stdout, "armature-fn %s\n", version.String())
-		return 0
+		_, err := fmt.Fprintf(stdout, "armature-fn %s\n", version.String())
+		return nil, err
 	case "render":
 		if len(args) != 2 {
-			return fail(2, errors.New("render takes one folder: armature-fn render ."))
+			return nil, usagef("render takes one folder: armature-fn render .")
 		}
-		return tree(args[1], stdout, stderr)
+		return tree(args[1], stdout)
 	case "helm":
 		if len(args) != 2 {
-			return fail(2,
-				errors.New("helm takes one folder, where the search for armature.yaml begins: "+
-					"armature-fn helm ."))
+			return nil, usagef("helm takes one folder, where the search for armature.yaml begins: " +
+				"armature-fn helm .")
 		}
-		return release(args[1], stdin, stdout, stderr)
+		return release(args[1], stdin, stdout)
 	}
 	for _, name := range args {
 		if _, ok := functions.Lookup(name); !ok && name != "verify" {
-			return fail(2, fmt.Errorf("function %q does not exist: see armature-fn --help", name))
+			return nil, usagef("function %q does not exist: see armature-fn --help", name)
 		}
 	}
 	if slices.Contains(args, "verify") && len(args) > 1 {
-		return fail(2,
-			errors.New("verify cannot be combined with other functions: it checks the result of "+
-				"all of them"))
+		return nil, usagef("verify cannot be combined with other functions: it checks the result of " +
+			"all of them")
 	}
-	return list(args, stdin, stdout, stderr)
+	return list(args, stdin, stdout)
 }
 
 // list is the KRM function: a ResourceList in, a ResourceList out.
-func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func list(names []string, stdin io.Reader, stdout io.Writer) ([]finding.Finding, error) {
 	src, err := source.ReadStream(stdin)
 	if err == nil && len(src.Files[0].Data) == 0 {
 		err = errors.New("nothing on standard input: pass a ResourceList (config.kubernetes.io/v1)")
 	}
-	var in *host.List
-	if err == nil {
-		in, err = host.ReadList(src.Files[0].Data)
-	}
 	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
-		return 1
+		return nil, err
+	}
+	in, err := host.ReadList(src.Files[0].Data)
+	if err != nil {
+		return nil, err
 	}
 	do := (*host.List).Render
 	if slices.Contains(names, "verify") {
@@ -120,37 +139,18 @@ func list(names []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		_, err = stdout.Write(out)
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
-		return 1
-	}
-	return report(findings, stderr)
-}
-
-// report shows warnings and errors; hosts show the rest from the results.
-func report(findings []finding.Finding, stderr io.Writer) int {
-	shown := slices.DeleteFunc(slices.Clone(findings),
-		func(f finding.Finding) bool { return f.Severity == finding.Info })
-	if err := host.WriteFindings(stderr, "text", shown); err != nil || finding.Failed(findings) {
-		return 1
-	}
-	return 0
+	return findings, err
 }
 
 // tree is the Argo CD plugin's generate command.
-func tree(root string, stdout, stderr io.Writer) int {
+func tree(root string, stdout io.Writer) ([]finding.Finding, error) {
 	files := []render.File{{Path: render.LockFile}}
 	folder := root
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
 		folder = filepath.Dir(root)
 	}
 	findings, err := generate(root, folder, &files, stdout)
-	findings = host.From(folder, files, findings)
-	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
-		return 1
-	}
-	return report(findings, stderr)
+	return host.From(folder, files, findings), err
 }
 
 // generate renders a package and lists its files.
@@ -236,39 +236,27 @@ func besides(opt render.Options, findings []finding.Finding) (files []render.Fil
 	return files
 }
 
-// release is Helm's post-renderer.
-func release(folder string, stdin io.Reader, stdout, stderr io.Writer) int {
-	out, findings, err := postRender(folder, stdin)
-	status := report(findings, stderr)
-	if err == nil && status == 0 {
-		_, err = stdout.Write(out)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "armature-fn: %s\n", source.Explain(err))
-		return 1
-	}
-	return status
-}
-
-// postRender renders a release with the configuration in a folder.
-func postRender(folder string,
-	stdin io.Reader) (out []byte, findings []finding.Finding, err error) {
+// release is Helm's post-renderer, with the configuration in a folder.
+func release(folder string, stdin io.Reader, stdout io.Writer) ([]finding.Finding, error) {
 	if info, err := os.Stat(folder); err != nil {
-		return nil, nil, err
+		return nil, err
 	} else if !info.IsDir() {
-		return nil, nil, fmt.Errorf("%s is not a folder", folder)
+		return nil, fmt.Errorf("%s is not a folder", folder)
 	}
 	opt, findings, err := settings(folder)
 	findings = host.From(folder, besides(opt, findings), findings)
 	if err != nil || finding.Failed(findings) {
-		return nil, findings, err
+		return findings, err
 	}
 	src, err := source.ReadStream(stdin)
 	if err != nil {
-		return nil, findings, err
+		return findings, err
 	}
 	out, found, err := host.Helm(src.Files[0].Data, opt)
-	return out, append(findings, found...), err
+	if findings = append(findings, found...); err == nil && !finding.Failed(findings) {
+		_, err = stdout.Write(out)
+	}
+	return findings, err
 }
 
 // withParameters changes the configuration by the parameters of an Argo CD

@@ -23,10 +23,7 @@ import (
 
 // connect to the AgentBuilds of a cluster.
 func connect(cmd *cobra.Command, k *cli.Cluster) (*live.Client, error) {
-	group, err := cmd.Flags().GetString("api-group")
-	if err != nil {
-		return nil, err
-	}
+	group := cmd.Flag("api-group").Value.String()
 	config, namespace, err := k.Rest()
 	if err != nil {
 		return nil, err

@@ -44,14 +44,12 @@ The flowchart omits dependencies that follow from others.`,
 			if err := cli.Among("output", "format", format, formats); err != nil {
 				return err
 			}
-			group, err := cmd.Flags().GetString("api-group")
-			if err != nil {
-				return err
-			}
+			group := cmd.Flag("api-group").Value.String()
 			if err := install.StepSettings(values, &settings); err != nil {
 				return err
 			}
 			settings.Group = group
+			var err error
 			if settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"),
 				templates.StepLock()); err != nil {
 				return err

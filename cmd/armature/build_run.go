@@ -37,14 +37,12 @@ accepts it as a build of the platform.`,
   armature build run build.yaml -n team1 --wait --timeout 20m`,
 		Args: cli.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			group, err := cmd.Flags().GetString("api-group")
-			if err != nil {
-				return err
-			}
+			group := cmd.Flag("api-group").Value.String()
 			if err := local.Only(cmd, here); err != nil {
 				return err
 			}
 			var c *live.Client
+			var err error
 			if !here {
 				if c, err = connect(cmd, &k); err != nil {
 					return err

@@ -34,7 +34,7 @@ func cardCommand() *cobra.Command {
 // cardSigning is `armature card sign`.
 type cardSigning struct {
 	cli.Input
-	cli.CardKey
+	key string
 }
 
 func cardSignCommand() *cobra.Command {
@@ -65,7 +65,7 @@ If the argument is the file of a card, sign prints the signed card.`,
 		},
 	}
 	s.PackageFlags(cmd, "PATH")
-	s.CardKey.Flag(cmd)
+	cmd.Flags().StringVar(&s.key, "key", "", "private key: a file, k8s://namespace/secret or KMS URI")
 	return cmd
 }
 
@@ -79,7 +79,7 @@ func (s *cardSigning) file(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	session, err := s.Session(cmd.Context())
+	session, err := cli.OpenKey(cmd.Context(), s.key)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
 	if opt.Lock != nil {
 		before = opt.Lock.Spec
 	}
-	session, err := s.Session(cmd.Context())
+	session, err := cli.OpenKey(cmd.Context(), s.key)
 	if err != nil {
 		return err
 	}

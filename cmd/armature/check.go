@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -150,15 +150,9 @@ func printNeeds(cmd *cobra.Command, format string, all []needs.Need) (err error)
 			fmt.Fprintf(&body, "  hint: %s\n", cli.OneLine(n.Remedy))
 		}
 	}
-	if format != "text" {
-		if failed := cli.PrintObjects(cmd.OutOrStdout(), format,
-			map[string]any{"needs": append([]needs.Need{}, all...)}); failed != nil {
-			return failed
-		}
-		return err
-	}
-	if _, failed := io.WriteString(cmd.OutOrStdout(), body.String()); failed != nil {
-		return failed
+	if failed := cli.PrintAs(cmd, format, body.String(),
+		map[string]any{"needs": append([]needs.Need{}, all...)}); failed != nil || format != "text" {
+		return cmp.Or(failed, err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s", text.Count(len(all), "need"))
 	if len(counts) > 0 && counts[""] == 0 {

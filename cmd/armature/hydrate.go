@@ -80,10 +80,7 @@ policy, or nothing is written.`,
 	f.BoolVar(&h.push, "push", false, "read and write the branch of the remote origin")
 	f.StringVar(&h.into, "pull-request", "",
 		"with --push, open a pull request that merges the branch into this one, unless one is open")
-	names, _ := forge.Names()
-	cli.WordFlag(cmd, &h.forge, "forge", "", "",
-		"with --pull-request, the forge of the remote origin: "+strings.Join(names, ", ")+
-			" (default: by the name of its host)", "forge", names...)
+	forgeFlag(cmd, &h.forge, "with --pull-request, the forge")
 	f.StringVar(&h.repo, "repo", "",
 		"URL of the source, which the branch names (default: the remote origin's, without a login)")
 	return cmd
@@ -156,24 +153,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	if _, err := fmt.Fprintln(cmd.OutOrStdout(), result.Commit); err != nil || proposal == nil {
 		return err
 	}
-	address, opened, err := to.Propose(ctx, result.Commit, *proposal)
-	if err != nil {
-		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", h.branch, err)
-	}
-	if h.Quiet {
-		return nil
-	}
-	switch {
-	case opened:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: opened the pull request %s\n", h.branch,
-			text.Printable(address))
-	case address != "":
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s is open\n", h.branch,
-			text.Printable(address))
-	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s has all changes already\n", h.branch, h.into)
-	}
-	return nil
+	return propose(cmd, to, result.Commit, *proposal, h.Quiet)
 }
 
 // proposal is the pull request that is asked for; nil for none.
@@ -202,6 +182,32 @@ func proposalTo(ctx context.Context, to *hydrate.Branch,
 	into, kind string) (*hydrate.Proposal, error) {
 	f, err := forgeOf(ctx, to.Folder, kind, "--pull-request")
 	return &hydrate.Proposal{Base: into, Forge: f}, err
+}
+
+// propose opens the pull request of a commit of a branch, unless one is open.
+func propose(cmd *cobra.Command, to *hydrate.Branch, commit string, p hydrate.Proposal,
+	quiet bool) error {
+	address, opened, err := to.Propose(cmd.Context(), commit, p)
+	if err != nil {
+		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", to.Name, err)
+	}
+	done := p.Base + " has all changes already"
+	if opened {
+		done = "the pull request " + text.Printable(address) + " was opened"
+	} else if address != "" {
+		done = "the pull request " + text.Printable(address) + " is open"
+	}
+	if !quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", to.Name, done)
+	}
+	return nil
+}
+
+// forgeFlag adds --forge, of which usage is how its explanation begins.
+func forgeFlag(cmd *cobra.Command, kind *string, usage string) {
+	names, _ := forge.Names()
+	cli.WordFlag(cmd, kind, "forge", "", "", usage+" of the remote origin: "+
+		strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
 }
 
 // forgeOf the remote origin of a clone, with the token of the environment. flag needs it.

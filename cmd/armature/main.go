@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -84,4 +85,27 @@ as -f, like kubectl.`,
 		return nil
 	}
 	return cmd
+}
+
+func versionCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Example: `  armature version
+  armature version -o json`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cli.PrintAs(cmd, format, versionLine(), map[string]string{
+				"version": version.String(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				"goVersion": runtime.Version()})
+		},
+	}
+	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
+	return cmd
+}
+
+func versionLine() string {
+	return fmt.Sprintf("armature %s %s/%s %s\n", version.String(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version())
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"maps"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -116,7 +117,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	changes := pin.Changes(before, after)
-	if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
+	if err := printPins(cmd, p.format, changes, nil); err != nil {
 		return err
 	}
 	return writeLock(cmd, file, opt.Lock, after, len(changes) > 0, p.check, "armature pin "+path, nil)
@@ -153,14 +154,11 @@ func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api
 // resolve asks the registries, and shows how far it is.
 func (p *pinning) resolve(cmd *cobra.Command, found pin.Found,
 	before []api.LockedImage) ([]api.LockedImage, error) {
-	opt := oci.Options{Access: p.Access}
-	if p.Given() {
-		policy, err := p.Read(&p.Registry)
-		if err != nil {
-			return nil, err
-		}
-		opt.Verify = cli.Check(policy)
+	policy, err := p.Demanded(&p.Registry)
+	if err != nil {
+		return nil, err
 	}
+	opt := oci.Options{Access: p.Access, Verify: cli.Check(policy)}
 	var resolved atomic.Int64
 	shown := cli.Begin(cmd.ErrOrStderr(), false, "resolving")
 	defer shown.End()
@@ -171,26 +169,22 @@ func (p *pinning) resolve(cmd *cobra.Command, found pin.Found,
 	return pin.Resolve(cmd.Context(), found, before, p.platform, opt, func() { resolved.Add(1) })
 }
 
-// printPins prints what changes in a lock.
-func printPins(out io.Writer, format string, changes []pin.Change) error {
-	if format != "text" {
-		return cli.PrintObjects(out, format,
-			map[string]any{"changes": append([]pin.Change{}, changes...)})
-	}
+// printPins prints what changes in a lock, and for programs what else is known.
+func printPins(cmd *cobra.Command, format string, changes []pin.Change, more map[string]any) error {
+	var lines strings.Builder
 	for _, c := range changes {
-		what := c.Image
 		if c.Build != "" {
-			what = "build " + c.Build
+			c.Image = "build " + c.Build
 		}
-		if _, err := fmt.Fprintln(out, what); err != nil {
-			return err
-		}
+		fmt.Fprintln(&lines, c.Image)
 		if c.Was != "" {
-			fmt.Fprintln(out, "  - "+c.Was)
+			fmt.Fprintln(&lines, "  - "+c.Was)
 		}
 		if c.Is != "" {
-			fmt.Fprintln(out, "  + "+c.Is)
+			fmt.Fprintln(&lines, "  + "+c.Is)
 		}
 	}
-	return nil
+	value := map[string]any{"changes": append([]pin.Change{}, changes...)}
+	maps.Copy(value, more)
+	return cli.PrintAs(cmd, format, lines.String(), value)
 }

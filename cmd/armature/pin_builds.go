@@ -109,10 +109,7 @@ GITLAB_TOKEN or GITEA_TOKEN, so that GitHub signs it.`,
 	cli.WordFlag(cmd, &p.via, "via", "", "git",
 		"git pushes the commit; api creates it on the forge of the remote origin, with the "+
 			"account of the token; some forges sign it", "way", "git", "api")
-	names, _ := forge.Names()
-	cli.WordFlag(cmd, &p.forge, "forge", "", "",
-		"with --pull-request or --via api, the forge of the remote origin: "+
-			strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
+	forgeFlag(cmd, &p.forge, "with --pull-request or --via api, the forge")
 	f.StringVar(&p.key, "signing-key", "",
 		"file with the SSH or OpenPGP key that signs the commit; its passphrase is in "+
 			passphraseVariable)
@@ -165,14 +162,15 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 		before = lock.Spec
 	}
 	after := before
+	policy, err := p.Demanded(&p.Registry)
+	if err != nil {
+		return err
+	}
 	c, list, err := p.list(cmd)
 	if err != nil {
 		return err
 	}
-	statements, err := p.statements(list)
-	if err != nil {
-		return err
-	}
+	verify, statements := verifier(policy), statements(policy, list)
 	after.Builds = nil
 	if !p.All {
 		after.Builds = slices.DeleteFunc(slices.Clone(before.Builds),
@@ -190,10 +188,6 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	slices.SortFunc(after.Builds, func(a, b api.LockedBuild) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
-	verify, err := p.verifier()
-	if err != nil {
-		return err
-	}
 	var refused error
 	var unattested []string
 	for i := range after.Builds {
@@ -215,7 +209,7 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 		return refused
 	}
 	changes := pin.Changes(before, after)
-	if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
+	if err := printPins(cmd, p.format, changes, nil); err != nil {
 		return err
 	}
 	noteUnattested(cmd, unattested)
@@ -237,36 +231,24 @@ func (p *buildPinning) list(cmd *cobra.Command) (*live.Client, *buildapi.AgentBu
 	return c, &list, err
 }
 
-// verifier returns what checks the signature of an image, or nothing if none is required.
-func (p *buildPinning) verifier() (func(context.Context, string) error, error) {
-	if !p.Given() {
-		return func(context.Context, string) error { return nil }, nil
-	}
-	policy, err := p.Read(&p.Registry)
-	if err != nil {
-		return nil, err
-	}
-	check := cli.Check(policy)
+// verifier returns what checks the signature of an image, if one is required.
+func verifier(policy *sign.Policy) func(context.Context, string) error {
 	return func(ctx context.Context, image string) error {
+		if policy == nil {
+			return nil
+		}
 		digest, err := name.NewDigest(image)
 		if err != nil {
 			return err
 		}
-		return check(ctx, digest)
-	}, nil
+		return cli.Check(policy)(ctx, digest)
+	}
 }
 
 // statements returns what finds the verified statement about an image of a listed build. Whose
 // count, the policy says; without one there is none.
-func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.Context,
-	writeback.Built) (attest.Statement, error), error) {
-	var policy sign.Policy
-	if p.Given() {
-		var err error
-		if policy, err = p.Read(&p.Registry); err != nil {
-			return nil, err
-		}
-	}
+func statements(policy *sign.Policy, list *buildapi.AgentBuildList) func(context.Context,
+	writeback.Built) (attest.Statement, error) {
 	return func(ctx context.Context, of writeback.Built) (none attest.Statement, _ error) {
 		at := slices.IndexFunc(list.Items, func(b buildapi.AgentBuild) bool {
 			return b.Namespace == of.Namespace && b.Name == of.Name
@@ -276,10 +258,10 @@ func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.C
 		}
 		b := &list.Items[at]
 		image, err := attest.ImageOf(b, of.Image)
-		if err != nil || !p.Given() {
+		if err != nil || policy == nil {
 			return none, err
 		}
-		all, err := sign.Provenances(ctx, image, policy)
+		all, err := sign.Provenances(ctx, image, *policy)
 		found := none
 		if err == nil {
 			found, err = attest.Find(b, all)
@@ -288,7 +270,7 @@ func (p *buildPinning) statements(list *buildapi.AgentBuildList) (func(context.C
 			return none, nil // another builder may have attested it, which the policy judges
 		}
 		return found, err
-	}, nil
+	}
 }
 
 // noteUnattested says which images nobody attested.
@@ -326,10 +308,11 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	verify, err := p.verifier()
+	policy, err := p.Demanded(&p.Registry)
 	if err != nil {
 		return err
 	}
+	verify := verifier(policy)
 	u.Verify = func(ctx context.Context, b writeback.Built) error { return verify(ctx, b.Image) }
 	u.Descends = func(ctx context.Context, b writeback.Built, older string) (bool, error) {
 		source, err := cli.Repository(ctx, clone, b.Repository)
@@ -347,9 +330,7 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if u.Attested, err = p.statements(list); err != nil {
-		return err
-	}
+	u.Attested = statements(policy, list)
 	var built []writeback.Built
 	for i := range list.Items {
 		if b, ok := writeback.Of(&list.Items[i]); ok {
@@ -441,7 +422,7 @@ func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.
 // printCommit says what was written and what was not.
 func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds int,
 	result writeback.Result) error {
-	changes := []pin.Change{}
+	var changes []pin.Change
 	var unattested []string
 	for _, b := range result.Changed {
 		changes = append(changes, pin.Change{Build: b.Namespace + "/" + b.Name, Is: b.Image})
@@ -458,13 +439,8 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 	for _, h := range result.Held {
 		held = append(held, heldBack{h.Namespace + "/" + h.Name, h.Image, h.Why})
 	}
-	if p.format != "text" {
-		if err := cli.PrintObjects(cmd.OutOrStdout(), p.format,
-			map[string]any{"commit": result.Commit, "new": result.New, "changes": changes,
-				"held": held}); err != nil {
-			return err
-		}
-	} else if err := printPins(cmd.OutOrStdout(), p.format, changes); err != nil {
+	if err := printPins(cmd, p.format, changes,
+		map[string]any{"commit": result.Commit, "new": result.New, "held": held}); err != nil {
 		return err
 	}
 	to := u.Branch
@@ -504,17 +480,5 @@ func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal 
 		return err
 	}
 	proposal.Title, proposal.Body = result.Text()
-	address, opened, err := to.Propose(ctx, result.Commit, proposal)
-	if err != nil {
-		return fmt.Errorf("the branch %s was written, but no pull request was opened: %w", to.Name, err)
-	}
-	if address != "" {
-		word := "is open"
-		if opened {
-			word = "was opened"
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the pull request %s %s\n", to.Name,
-			text.Printable(address), word)
-	}
-	return nil
+	return propose(cmd, to, result.Commit, proposal, false)
 }

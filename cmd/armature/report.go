@@ -6,7 +6,6 @@ import (
 	slashpath "path"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,10 +61,7 @@ usage.`,
 		"Git revision that the package is compared with (required)")
 	f.BoolVar(&r.always, "always", false, "write a comment even without findings and changes")
 	f.BoolVarP(&r.Quiet, "quiet", "q", false, "show errors and warnings only")
-	names, _ := forge.Names()
-	cli.WordFlag(cmd, &r.forge, "forge", "", "",
-		"forge of the remote origin: "+strings.Join(names, ", ")+
-			" (default: by the name of its host)", "forge", names...)
+	forgeFlag(cmd, &r.forge, "forge")
 	return cmd
 }
 

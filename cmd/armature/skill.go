@@ -109,14 +109,11 @@ reference with the digest that it checked.`,
   armature skill verify oci://registry.example/skills/pdf-processing:v1 --verify-policy policy.yaml`,
 		Args: cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			opt := oci.Options{Access: registry.Access}
-			if trust.Given() {
-				policy, err := trust.Read(&registry)
-				if err != nil {
-					return err
-				}
-				opt.Verify = cli.Check(policy)
+			policy, err := trust.Demanded(&registry)
+			if err != nil {
+				return err
 			}
+			opt := oci.Options{Access: registry.Access, Verify: cli.Check(policy)}
 			ref, err := opt.Parse(given[0])
 			if err != nil {
 				return err

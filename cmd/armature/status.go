@@ -1,17 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/live/chain"
+	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
@@ -194,4 +203,147 @@ func (s *statusOf) follow(cmd *cobra.Command) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// chains of the workloads that are called the one name that was given. A cluster without
+// AgentBuilds, or a user who may not read them, has none.
+func (s *statusOf) chains(ctx context.Context, live status.Live,
+	report status.Report) (all []chain.Chain, err error) {
+	if len(s.names) != 1 {
+		return nil, nil
+	}
+	var builds buildapi.AgentBuildList
+	found, err := s.list(ctx,
+		buildapi.GroupVersion(buildapi.DefaultGroup).WithResource("agentbuilds"), &builds)
+	if err != nil || !found {
+		return nil, err
+	}
+	var writes updates.ImageUpdateList
+	if _, err := s.list(ctx, updates.GroupVersion.WithResource("imageupdates"), &writes); err != nil {
+		return nil, err
+	}
+	for _, o := range live.Workloads {
+		if o.GetName() != s.names[0] {
+			continue
+		}
+		w := chain.WorkloadOf(o, report)
+		if b := chain.BuildOf(w, builds.Items); b != nil {
+			all = append(all, chain.Of(w, b, chain.UpdateOf(b, writes.Items)))
+		}
+	}
+	return all, nil
+}
+
+// list objects of a kind that the cluster need not have.
+func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResource,
+	into any) (found bool, err error) {
+	list, err := s.c.Resource(resource).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("listing %s: %w", resource.GroupResource(), err)
+	}
+	return true, runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), into)
+}
+
+// writeChains below the tables: a line for each link, then where it stands still.
+func writeChains(out io.Writer, chains []chain.Chain) error {
+	for _, c := range chains {
+		fmt.Fprintf(out, "\nfrom build %s to %s\n", c.Build, c.Workload)
+		table := tabwriter.NewWriter(out, 0, 4, 3, ' ', 0)
+		for _, l := range c.Links {
+			fmt.Fprintf(table, "  %s\t%s\t%s\n", l.Name, l.State, l.What)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		if stop := c.Stop(); stop != nil {
+			fmt.Fprintf(out, "it stops at %s: %s\n", stop.Name, strings.TrimSpace(stop.Why))
+		}
+	}
+	return nil
+}
+
+// showPackages prints the packages that were applied, or the objects of a named one and their
+// health.
+func showPackages(cmd *cobra.Command, k *cli.Cluster, names []string, format string) error {
+	if k.All && len(names) == 1 {
+		return cli.Usagef(
+			"a package has one namespace: --all-namespaces cannot be combined with NAME")
+	}
+	c, namespace, err := k.Applier()
+	if err != nil {
+		return err
+	}
+	if len(names) == 1 {
+		return printItems(cmd, c, apply.Package{Namespace: namespace, Name: names[0]}, format)
+	}
+	return printPackages(cmd, c, namespace, format)
+}
+
+// applied is a package as -o shows it.
+type applied struct {
+	apply.Package `json:",inline"`
+	Objects       int          `json:"objects"`
+	Complete      bool         `json:"complete"`
+	Deleting      bool         `json:"deleting,omitempty"`
+	Items         []apply.Item `json:"items,omitempty"`
+}
+
+func printPackages(cmd *cobra.Command, c *apply.Cluster, namespace, format string) error {
+	inventories, err := c.Inventories(cmd.Context(), namespace)
+	if err != nil {
+		return err
+	}
+	rows := []applied{}
+	for _, v := range inventories {
+		rows = append(rows, applied{Package: v.Package, Objects: len(v.Entries),
+			Complete: v.Complete, Deleting: v.Deleting})
+	}
+	l := cli.Listing{Columns: []string{"NAMESPACE", "NAME", "OBJECTS", "STATE"}, Objects: rows,
+		Empty: "no packages" + cli.Where(namespace)}
+	for _, r := range rows {
+		l.Rows, l.Names =
+			append(l.Rows, []string{r.Namespace, r.Name, fmt.Sprint(r.Objects), state(r)}),
+			append(l.Names, r.Name)
+	}
+	return l.Print(cmd, format)
+}
+
+func state(a applied) string {
+	switch {
+	case a.Deleting:
+		return "being deleted, or interrupted: delete again"
+	case a.Complete:
+		return "applied"
+	}
+	return "being applied, or interrupted: apply again"
+}
+
+func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format string) error {
+	v, err := c.Inventory(cmd.Context(), p)
+	if err != nil {
+		return err
+	}
+	if !v.Exists() {
+		return fmt.Errorf("%w of a package %s\n  hint: `armature status --packages -A` lists all",
+			apply.ErrNoInventory, p)
+	}
+	items, err := c.Items(cmd.Context(), v)
+	if err != nil {
+		return err
+	}
+	l := cli.Listing{
+		Columns: []string{"KIND", "NAMESPACE", "NAME", "HEALTH", "MESSAGE"},
+		Objects: applied{Package: p, Objects: len(items), Complete: v.Complete,
+			Deleting: v.Deleting, Items: items},
+		Empty: "the package has no objects",
+	}
+	for _, i := range items {
+		l.Rows, l.Names =
+			append(l.Rows, []string{i.Kind, i.Namespace, i.Name, string(i.Status), i.Message}),
+			append(l.Names, i.Kind+"/"+i.Name)
+	}
+	return l.Print(cmd, format)
 }

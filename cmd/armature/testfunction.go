@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"os/exec"
 	"strings"
 	"time"
@@ -86,15 +86,9 @@ func printChecks(cmd *cobra.Command, format string, checks []conformance.Check) 
 			fmt.Fprintf(&content, "  hint: %s\n", c.Hint)
 		}
 	}
-	if format != "text" {
-		if failed := cli.PrintObjects(cmd.OutOrStdout(), format,
-			map[string]any{"checks": checks}); failed != nil {
-			return failed
-		}
-		return err
-	}
-	if _, failed := io.WriteString(cmd.OutOrStdout(), content.String()); failed != nil {
-		return failed
+	if failed := cli.PrintAs(cmd, format, content.String(),
+		map[string]any{"checks": checks}); failed != nil || format != "text" {
+		return cmp.Or(failed, err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d ok, %d failed, %d skipped\n",
 		text.Count(len(checks), "check"), counts[conformance.OK], counts[conformance.Failed],

@@ -106,13 +106,8 @@ shows the changes word by word. Commit both files once you have read the change.
 					return err
 				}
 			}
-			if format == "text" {
-				_, err = fmt.Fprint(cmd.OutOrStdout(), tools.Text(s.changes))
-			} else {
-				err = cli.PrintObjects(cmd.OutOrStdout(), format,
-					map[string]any{"tools": append([]tools.Change{}, s.changes...)})
-			}
-			if err != nil {
+			if err := cli.PrintAs(cmd, format, tools.Text(s.changes),
+				map[string]any{"tools": append([]tools.Change{}, s.changes...)}); err != nil {
 				return err
 			}
 			file, err := lockOf(given[0], in.Lock)

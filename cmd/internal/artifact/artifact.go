@@ -40,20 +40,18 @@ outside of the folder, links, devices, and archives that unpack to more than 1 G
 		RunE: func(cmd *cobra.Command, given []string) error {
 			shown := cli.Begin(cmd.ErrOrStderr(), false, "pulling "+given[0])
 			defer shown.End()
-			opt := r.Options(shown, "pulling "+given[0])
-			if t.Given() {
-				policy, err := t.Read(&r)
-				if err != nil {
-					return err
-				}
-				opt.Verify = cli.Check(policy.OfPackages())
+			policy, err := t.Demanded(&r)
+			if err != nil {
+				return err
 			}
+			opt := r.Options(shown, "pulling "+given[0])
+			opt.Verify = cli.CheckPackage(policy)
 			result, err := oci.Pull(cmd.Context(), given[0], given[1], opt)
 			shown.End()
 			if err != nil {
 				return err
 			}
-			return cli.PrintArtifact(cmd, format, result,
+			return cli.PrintArtifact(cmd, format, result.Ref, result,
 				fmt.Sprintf("pulled %s to %s\n", weight(result), given[1]))
 		},
 	}
@@ -76,7 +74,7 @@ func tagCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.PrintArtifact(cmd, format, result, "")
+			return cli.PrintArtifact(cmd, format, result.Ref, result, "")
 		},
 	}
 	r.Flags(cmd)

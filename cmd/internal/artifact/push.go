@@ -123,7 +123,7 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err != nil {
 		return err
 	}
-	return cli.PrintArtifact(cmd, p.format, result,
+	return cli.PrintArtifact(cmd, p.format, result.Ref, result,
 		fmt.Sprintf("pushed %s to %s\n", weight(result), ref))
 }
 

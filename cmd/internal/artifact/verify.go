@@ -92,10 +92,6 @@ func judge(cmd *cobra.Command, given string, policy sign.Policy, format string,
 	if err != nil {
 		return err
 	}
-	if format != "text" {
-		return cli.PrintObjects(cmd.OutOrStdout(), format, verified)
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "signed by %s\n", verified.By)
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+verified.Ref)
-	return err
+	return cli.PrintArtifact(cmd, format, verified.Ref, verified,
+		fmt.Sprintf("signed by %s\n", verified.By))
 }

@@ -108,6 +108,15 @@ func PrintObjects(out io.Writer, format string, objects ...any) error {
 	return nil
 }
 
+// PrintAs prints a value, for people as a text.
+func PrintAs(cmd *cobra.Command, format, text string, value any) error {
+	if format != "text" {
+		return PrintObjects(cmd.OutOrStdout(), format, value)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	return err
+}
+
 // Encode writes a value in the order of its fields, as JSON with indentation, or else as
 // YAML.
 func Encode(w io.Writer, format string, value any) error {

@@ -74,13 +74,9 @@ func (p *Package) identity(given, namespace string) (apply.Package, error) {
 // finding is an error. A policy checks an artifact by its signature, the images of a package from
 // elsewhere by theirs, and all images if it demands how they were built.
 func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, error) {
-	var policy *sign.Policy
-	if p.trust.Given() {
-		demanded, err := p.trust.Read(&p.registry)
-		if err != nil {
-			return nil, err
-		}
-		policy = &demanded
+	policy, err := p.trust.Demanded(&p.registry)
+	if err != nil {
+		return nil, err
 	}
 	artifact := strings.HasPrefix(given, oci.Scheme)
 	read := p.local
@@ -150,9 +146,7 @@ func (p *Package) pulled(cmd *cobra.Command, given string,
 	shown := Begin(cmd.ErrOrStderr(), false, "pulling "+given)
 	defer shown.End()
 	opt := p.registry.Options(shown, "pulling "+given)
-	if policy != nil {
-		opt.Verify = Check(policy.OfPackages())
-	}
+	opt.Verify = CheckPackage(policy)
 	temporary, err := os.MkdirTemp("", "armature-")
 	if err != nil {
 		return nil, err

@@ -86,10 +86,9 @@ const Unshown = 2 * time.Second
 type Activity struct {
 	began time.Time
 	line  *Progress
-	stop  chan struct{}
-	done  chan struct{}
-	ended sync.Once
 	text  atomic.Value // func() string
+	lock  sync.Mutex
+	timer *time.Timer // nil once it has ended
 }
 
 // Begin an activity of a command whose standard error is w. It has to be ended before
@@ -99,9 +98,11 @@ func Begin(w io.Writer, quiet bool, text string) *Activity {
 	if quiet || !line.terminal {
 		return nil
 	}
-	a := &Activity{began: time.Now(), line: line, stop: make(chan struct{}), done: make(chan struct{})}
+	a := &Activity{began: time.Now(), line: line}
 	a.Show(func() string { return text })
-	go a.run()
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.timer = time.AfterFunc(Unshown, a.tick)
 	return a
 }
 
@@ -112,19 +113,13 @@ func (a *Activity) Show(text func() string) {
 	}
 }
 
-func (a *Activity) run() {
-	defer close(a.done)
-	wait := time.NewTimer(Unshown)
-	defer wait.Stop()
-	for {
-		select {
-		case <-a.stop:
-			return
-		case <-wait.C:
-			text := a.text.Load().(func() string)()
-			a.line.Line(fmt.Sprintf("%s, %s", text, time.Since(a.began).Truncate(time.Second)))
-			wait.Reset(200 * time.Millisecond)
-		}
+func (a *Activity) tick() {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	if a.timer != nil {
+		text := a.text.Load().(func() string)()
+		a.line.Line(fmt.Sprintf("%s, %s", text, time.Since(a.began).Truncate(time.Second)))
+		a.timer.Reset(200 * time.Millisecond)
 	}
 }
 
@@ -133,13 +128,12 @@ func (a *Activity) End() {
 	if a == nil {
 		return
 	}
-	a.ended.Do(func() {
-		close(a.stop)
-		<-a.done
-		if a.line.text != "" {
-			a.line.End()
-		}
-	})
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	if a.timer != nil && a.line.text != "" {
+		a.line.End()
+	}
+	a.timer = nil
 }
 
 // Reading shows how many files of a source have been read, of those that will be.

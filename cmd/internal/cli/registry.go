@@ -40,15 +40,13 @@ func ArtifactArgs(n, at int) cobra.PositionalArgs {
 	}
 }
 
-// PrintArtifact prints the reference of an artifact, for people below a sentence about it;
-// "" is none.
-func PrintArtifact(cmd *cobra.Command, format string, result oci.Result, sentence string) error {
-	if format != "text" {
-		return PrintObjects(cmd.OutOrStdout(), format, result)
+// PrintArtifact prints what is known of an artifact, for people its reference below a sentence
+// about it; "" is none.
+func PrintArtifact(cmd *cobra.Command, format, ref string, known any, sentence string) error {
+	if format == "text" {
+		fmt.Fprint(cmd.ErrOrStderr(), sentence)
 	}
-	fmt.Fprint(cmd.ErrOrStderr(), sentence)
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), oci.Scheme+result.Ref)
-	return err
+	return PrintAs(cmd, format, oci.Scheme+ref+"\n", known)
 }
 
 // Trust says whose signature counts. Flags that cosign has as well have its names.
@@ -126,12 +124,32 @@ func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	return p, nil
 }
 
-// Check is the judgement of a policy as oci.Options.Verify has it.
-func Check(p sign.Policy) func(context.Context, name.Digest) error {
+// Demanded is what Read returns, or nil if nothing demands a signature.
+func (t *Trust) Demanded(r *Registry) (*sign.Policy, error) {
+	if !t.Given() {
+		return nil, nil
+	}
+	p, err := t.Read(r)
+	return &p, err
+}
+
+// Check is the judgement of a policy as oci.Options.Verify has it; nil demands nothing.
+func Check(p *sign.Policy) func(context.Context, name.Digest) error {
+	if p == nil {
+		return nil
+	}
 	return func(ctx context.Context, artifact name.Digest) error {
-		_, err := sign.Verify(ctx, artifact, p)
+		_, err := sign.Verify(ctx, artifact, *p)
 		return err
 	}
+}
+
+// CheckPackage is Check for a rendered package, of which a policy about images says nothing.
+func CheckPackage(p *sign.Policy) func(context.Context, name.Digest) error {
+	if p == nil {
+		return nil
+	}
+	return Check(new(p.OfPackages()))
 }
 
 // Signer says who signs. Its flags have cosign's names.
@@ -174,21 +192,12 @@ func (s *Signer) Session(ctx context.Context, access oci.Access) (*sign.Session,
 	return signer.Open(ctx)
 }
 
-// CardKey is the key that signs agent cards.
-type CardKey struct{ name string }
-
-// Flag adds --key.
-func (k *CardKey) Flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.name, "key", "",
-		"private key: a file, k8s://namespace/secret or KMS URI")
-}
-
-// Session makes ready to sign cards.
-func (k *CardKey) Session(ctx context.Context) (*sign.Session, error) {
-	if k.name == "" {
+// OpenKey makes ready to sign agent cards by a key.
+func OpenKey(ctx context.Context, key string) (*sign.Session, error) {
+	if key == "" {
 		return nil, Usagef("name the key that signs with --key")
 	}
-	return sign.Signer{Key: k.name, Password: func() ([]byte, error) { return password(ctx) }}.Open(ctx)
+	return sign.Signer{Key: key, Password: func() ([]byte, error) { return password(ctx) }}.Open(ctx)
 }
 
 // password is $COSIGN_PASSWORD, or what the user types.

@@ -294,3 +294,30 @@ func readBlob(in *bufio.Reader) ([]byte, error) {
 	}
 	return data[:size], nil
 }
+
+// Differs names a file of the working tree that is not as the revision has it: a tracked one,
+// or an input of the package that is not tracked, ignored or not; "" for none.
+func (r Revision) Differs(ctx context.Context) (string, error) {
+	changed, err := RunGit(ctx, r.Repository, nil, "diff", "--name-only", "-z", "--no-ext-diff",
+		"--no-textconv", r.Commit, "--")
+	if err != nil {
+		return "", err
+	}
+	if name, _, ok := strings.Cut(string(changed), "\x00"); ok {
+		return name, nil
+	}
+	below := ":(top,literal)" + r.Path
+	if r.Path == "" {
+		below = ":(top)"
+	}
+	others, err := RunGit(ctx, r.Repository, nil, "ls-files", "--others", "-z", "--", below)
+	if err != nil {
+		return "", err
+	}
+	for name := range strings.SplitSeq(string(others), "\x00") {
+		if name != "" && isInput(name) {
+			return name, nil
+		}
+	}
+	return "", nil
+}

@@ -44,10 +44,7 @@ compares its results and its output with the expectations in the file:
   armature build test step-test.yaml --logs`,
 		Args: cli.Args(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			group, err := cmd.Flags().GetString("api-group")
-			if err != nil {
-				return err
-			}
+			group := cmd.Flag("api-group").Value.String()
 			var tests []manifest.Test
 			for _, file := range files {
 				data, err := cli.ReadFile(cmd, "the tests", file)
