@@ -11,11 +11,9 @@ import (
 )
 
 // Severity ranks a finding with the names of the KRM Functions Specification.
-
 type Severity string
 
 // An Error stops the render; a Warning or an Info accompanies the output.
-
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -23,7 +21,6 @@ const (
 )
 
 // Ref names an object of the package.
-
 type Ref struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -32,7 +29,6 @@ type Ref struct {
 }
 
 // String returns Kind namespace/name, or Kind name where there is no namespace.
-
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -41,7 +37,6 @@ func (r Ref) String() string {
 }
 
 // Home makes one of a namespace that is left out and the one that kubectl takes then.
-
 func Home(namespace string) string {
 	if namespace == "default" {
 		return ""
@@ -50,9 +45,7 @@ func Home(namespace string) string {
 }
 
 // Finding is one thing the author should know: a skip, a default, a conflict
-
 // or a mistake, with its place and its remedy.
-
 type Finding struct {
 	// Rule is the stable name of the check, function first: "inject/port-clash".
 	Rule     string   `json:"rule"`
@@ -65,9 +58,7 @@ type Finding struct {
 }
 
 // Place is where a finding is: in a file, in an object, or in both. The zero Place
-
 // says that nothing is known.
-
 type Place struct {
 	// File is relative to the root of the package; "-" is standard input.
 	File string `json:"file,omitempty"`
@@ -84,22 +75,18 @@ type Place struct {
 }
 
 // At is the place with another field.
-
 func (p Place) At(field string) Place {
 	p.Field = field
 	return p
 }
 
 // Fault is an error at the place.
-
 func (p Place) Fault(rule, message, hint string) *Finding {
 	return &Finding{Rule: rule, Severity: Error, Message: message, Hint: hint, Place: p}
 }
 
 // String returns file and line, the object, and its key and line: what is before
-
 // the field in a finding.
-
 func (p Place) String() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -126,15 +113,11 @@ func (p Place) String() string {
 }
 
 // Error makes a pointer to a finding an error, for what stops at the first one.
-
 func (f *Finding) Error() string { return f.String() }
 
 // String returns the place, the problem and, on a second line, the
-
 // remedy. Control characters, which a name may hold, are escaped: they would
-
 // reach a terminal, or look like a line of their own in a log.
-
 func (f Finding) String() string {
 	var b strings.Builder
 	at := f.Place
@@ -157,32 +140,13 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// Printable escapes the characters of a text that steer a terminal, end a line or
-
-// change the direction of writing.
-
-// Plain is Printable for text of several lines that a stranger wrote, such as a log or a
-
-// server's answer: lines and tabs stay, and a line may end in CR LF.
-
-// Shown is an author's value as a finding may quote it. What may be a secret is
-
-// left out: what is before the host of a URL or an image, and what is behind a
-
-// question mark or a number sign.
-
-// Count says how many there are of a thing: "1 file", "2 files".
-
 // Failed reports whether any finding is an error.
-
 func Failed(fs []Finding) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Severity == Error })
 }
 
 // Sort orders findings by place, then rule, so that output never
-
 // depends on the order in which files were worked on.
-
 func Sort(fs []Finding) {
 	slices.SortStableFunc(fs, func(a, b Finding) int {
 		return cmp.Or(
