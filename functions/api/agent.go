@@ -2,14 +2,7 @@ package api
 
 // Agent is an agent as one resource: 000, "Agent Controller", and 001,
 // "Migration Example". Rendering expands it to standard objects.
-type Agent struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec AgentSpec `json:"spec"`
-	// Status is observed by a controller and ignored by rendering.
-	Status any `json:"status,omitempty"`
-}
+type Agent = Resource[AgentSpec]
 
 // AgentSpec is what the agent should be.
 type AgentSpec struct {

@@ -2,16 +2,7 @@ package api
 
 // AgentCard makes an agent discoverable: 001, "Pillar 2: AgentCard CR". It is
 // read in kagenti.io/v1alpha1 and, as published, in agent.kagenti.dev/v1alpha1.
-type AgentCard struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec AgentCardSpec `json:"spec"`
-	// Status is observed by a controller and ignored by rendering.
-	Status any `json:"status,omitempty"`
-
-	Origin Origin `json:"-"`
-}
+type AgentCard = Resource[AgentCardSpec]
 
 // AgentCardSpec says which pods to ask, where and how often. One of selector
 // and targetRef is required.

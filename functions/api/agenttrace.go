@@ -4,15 +4,7 @@ import "encoding/json"
 
 // AgentTrace configures the telemetry of an agent's own code: 001, "Pillar 3:
 // AgentTrace CR". Without one, and without trace in the RenderConfig, nothing is rendered.
-type AgentTrace struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   AgentTraceSpec    `json:"spec"`
-	Status *AgentTraceStatus `json:"status,omitempty"`
-
-	Origin Origin `json:"-"`
-}
+type AgentTrace = Resource[AgentTraceSpec]
 
 // AgentTraceSpec is TraceSpec for one workload.
 type AgentTraceSpec struct {

@@ -7,14 +7,7 @@ import (
 )
 
 // AsyncActor is a workload that works through a message queue. Source: 004.
-type AsyncActor struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec AsyncActorSpec `json:"spec"`
-	// Status of an object exported from a cluster is accepted and ignored.
-	Status any `json:"status,omitempty"`
-}
+type AsyncActor = Resource[AsyncActorSpec]
 
 // AsyncActorSpec is the specification of an AsyncActor.
 type AsyncActorSpec struct {

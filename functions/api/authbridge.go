@@ -21,16 +21,7 @@ type AuthBridgeSpec struct {
 
 // AgentRuntime is Kagenti's: it gives a workload its AuthBridge. It is read with
 // the profile authbridge.
-type AgentRuntime struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec AgentRuntimeSpec `json:"spec"`
-	// Status is the operator's, and not read.
-	Status any `json:"status,omitempty"`
-
-	Origin Origin `json:"-"`
-}
+type AgentRuntime = Resource[AgentRuntimeSpec]
 
 // AgentRuntimeSpec is the resource as of agent.rossoctl.dev/v1alpha1 in 2026-08.
 type AgentRuntimeSpec struct {

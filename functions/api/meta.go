@@ -85,6 +85,18 @@ type TargetRef struct {
 	Name string `json:"name"`
 }
 
+// Resource is a custom resource with what all of them have beside their specification.
+type Resource[Spec any] struct {
+	TypeMeta   `json:",inline"`
+	ObjectMeta `json:"metadata,omitempty"`
+
+	Spec Spec `json:"spec"`
+	// Status is observed by a controller and ignored by rendering.
+	Status any `json:"status,omitempty"`
+
+	Origin Origin `json:"-"`
+}
+
 // Condition is one observation in a status, as everywhere in Kubernetes.
 type Condition struct {
 	Type               string `json:"type"`

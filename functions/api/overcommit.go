@@ -11,16 +11,7 @@ const OvercommitGroup = "overcommit.inditex.dev"
 // Overcommit is the one object, named cluster, that turns overcommit on and says
 // by which label pods and namespaces choose a class. Both versions read alike:
 // v1alpha1 is the one of source 003, v1alphav1 the published one.
-type Overcommit struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec OvercommitSpec `json:"spec"`
-	// Status of an object exported from a cluster is accepted and ignored.
-	Status any `json:"status,omitempty"`
-
-	Origin Origin `json:"-"`
-}
+type Overcommit = Resource[OvercommitSpec]
 
 // OvercommitSpec is the specification of an Overcommit.
 type OvercommitSpec struct {
@@ -37,16 +28,7 @@ type OvercommitSpec struct {
 }
 
 // OvercommitClass says which part of their limits containers request.
-type OvercommitClass struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec OvercommitClassSpec `json:"spec"`
-	// Status of an object exported from a cluster is accepted and ignored.
-	Status any `json:"status,omitempty"`
-
-	Origin Origin `json:"-"`
-}
+type OvercommitClass = Resource[OvercommitClassSpec]
 
 // OvercommitClassSpec is the specification of an OvercommitClass.
 type OvercommitClassSpec struct {

@@ -2,15 +2,7 @@ package api
 
 // TokenExchange configures the identity infrastructure of one workload: 001,
 // "Pillar 1: TokenExchange CR". Without one, the defaults hold.
-type TokenExchange struct {
-	TypeMeta   `json:",inline"`
-	ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   TokenExchangeSpec    `json:"spec"`
-	Status *TokenExchangeStatus `json:"status,omitempty"`
-
-	Origin Origin `json:"-"`
-}
+type TokenExchange = Resource[TokenExchangeSpec]
 
 // TokenExchangeSpec is IdentitySpec for one workload.
 type TokenExchangeSpec struct {

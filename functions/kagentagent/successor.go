@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
+	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
@@ -203,7 +204,7 @@ func (c *conversion) decode(version string, into any) bool {
 
 // toolServer becomes a RemoteMCPServer.
 func (c *conversion) toolServer() {
-	var in custom[struct {
+	var in api.Resource[struct {
 		Description string `json:"description,omitempty"`
 		Config      struct {
 			Type           string `json:"type,omitempty"`

@@ -6,19 +6,11 @@ import "github.com/armature-dev/armature/functions/api"
 // are errors, so that nothing is left out in silence.
 
 type (
-	agent        = custom[agentSpec]
-	modelConfig  = custom[modelSpec]
-	mcpServer    = custom[mcpSpec]
-	remoteServer = custom[remoteSpec]
+	agent        = api.Resource[agentSpec]
+	modelConfig  = api.Resource[modelSpec]
+	mcpServer    = api.Resource[mcpSpec]
+	remoteServer = api.Resource[remoteSpec]
 )
-
-// custom is a custom resource with a spec.
-type custom[Spec any] struct {
-	api.TypeMeta   `json:",inline"`
-	api.ObjectMeta `json:"metadata,omitempty"`
-	Spec           Spec `json:"spec"`
-	Status         any  `json:"status,omitempty"`
-}
 
 type agentSpec struct {
 	Type        string       `json:"type,omitempty"` // Declarative or BYO
