@@ -437,7 +437,7 @@ func (w *walk) guess(value any) {
 	switch value := value.(type) {
 	case string:
 		text := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(value), "docker://"), "oci://")
-		if reference().MatchString(text) || variable(text) {
+		if reference().MatchString(text) || HasVariable(text) {
 			w.image(IsImage, text, true)
 		}
 	case []any:
@@ -466,7 +466,7 @@ func (w *walk) image(is Type, text string, guessed bool) {
 		}
 	}
 	switch {
-	case variable(text):
+	case HasVariable(text):
 		i.Problem = "it has a variable"
 	case is == IsCommit:
 		i.Problem = "it is from Git, and no image"
@@ -482,7 +482,9 @@ func (w *walk) add(i Image) {
 	w.found = append(w.found, i)
 }
 
-func variable(text string) bool {
+// HasVariable reports whether a text has a variable of kustomize, envsubst or a template, which
+// another tool replaces.
+func HasVariable(text string) bool {
 	return strings.Contains(text, "{{") || strings.Contains(text, "$(") || strings.Contains(text, "${")
 }
 

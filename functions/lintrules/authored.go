@@ -44,12 +44,12 @@ func (c *checker) unpinned() []images.Image {
 
 // artifact reports a finding on an artifact one time for all objects that have it. A commit
 // or a version says nothing without its repository, and is reported in each.
-func (c *checker) artifact(i images.Image, message, hint string) {
+func (c *checker) artifact(i images.Image, hint, message string, values ...any) {
 	key := i.Kind + " " + i.Path() + " " + i.Ref
 	if i.Is == images.IsCommit || i.Is == images.IsVersion {
 		key = c.Ref.String() + " " + i.Field
 	}
-	c.once(key, i.At(c.Object), message, hint)
+	c.once(key, i.At(c.Object), hint, message, values...)
 }
 
 // bindings returns the tools that the object, an agent, binds, with what the lock has of
@@ -67,9 +67,8 @@ func (c *checker) bindings(visit func(b tools.Binding, locked api.LockedToolServ
 func unlockedTools(c *checker) {
 	c.bindings(func(b tools.Binding, _ api.LockedToolServer, known bool) {
 		if !known {
-			c.report(b.At, fmt.Sprintf("the lock has no tools of %s, so they may change unnoticed",
-				b.Server),
-				"run `armature tools pin`")
+			c.report(b.At, "run `armature tools pin`",
+				"the lock has no tools of %s, so they may change unnoticed", b.Server)
 		}
 	})
 }
@@ -78,9 +77,9 @@ func missingTool(c *checker) {
 	c.bindings(func(b tools.Binding, locked api.LockedToolServer, known bool) {
 		for _, name := range b.Tools {
 			if known && !locked.Has(name.Text()) {
-				c.report(name, fmt.Sprintf("%s does not offer the tool %q", b.Server,
-					tools.Visible(name.Text())),
-					"correct the name, or run `armature tools pin` if the server has it now")
+				c.report(name,
+					"correct the name, or run `armature tools pin` if the server has it now",
+					"%s does not offer the tool %q", b.Server, tools.Visible(name.Text()))
 			}
 		}
 	})
@@ -89,11 +88,10 @@ func missingTool(c *checker) {
 func unknownImage(c *checker) {
 	for _, i := range c.artifacts {
 		if i.Guessed && i.LooksQualified() {
-			c.artifact(i, fmt.Sprintf(
-				"%q looks like an image in a field of an unknown kind: no digest is written into it",
-				text.Shown(i.Ref)),
-				fmt.Sprintf("write its digest, or add {group: %q, kind: %s, path: %s} to "+
-					"spec.images of the RenderConfig", i.Group, i.Kind, i.Path()))
+			c.artifact(i, fmt.Sprintf("write its digest, or add {group: %q, kind: "+
+				"%s, path: %s} to spec.images of the RenderConfig", i.Group, i.Kind, i.Path()),
+				"%q looks like an image in "+
+					"a field of an unknown kind: no digest is written into it", text.Shown(i.Ref))
 		}
 	}
 }
@@ -103,20 +101,19 @@ func unpinnedSource(c *checker) {
 		switch {
 		case i.Guessed && i.LooksQualified(): // see unknownImage
 		case i.Is == images.IsCommit && i.Ref == "":
-			c.artifact(i, "it is from Git, and names no commit", "name the commit in full")
+			c.artifact(i, "name the commit in full", "it is from Git, and names no commit")
 		case i.Is == images.IsCommit:
-			c.artifact(i, fmt.Sprintf("%q is not a full commit: its content may change",
-				text.Shown(i.Ref)),
-				"name the commit in full: 40 hexadecimal digits")
+			c.artifact(i, "name the commit in full: 40 hexadecimal digits",
+				"%q is not a full commit: its content may change", text.Shown(i.Ref))
 		case i.Is == images.IsVersion:
-			c.artifact(i, "it is from a bucket, and names no version",
-				"name the version of the object")
+			c.artifact(i, "name the version of the object",
+				"it is from a bucket, and names no version")
 		// of others, the rendered field is judged
-		case i.Is != images.IsArtifact && i.Is != images.IsSkill, !strings.HasSuffix(i.Field, "]"),
-			c.pins(i.Ref):
+		case i.Is != images.IsArtifact && i.Is != images.IsSkill,
+			!strings.HasSuffix(i.Field, "]"), c.pins(i.Ref):
 		default:
-			c.artifact(i, fmt.Sprintf("%q has no digest", text.Shown(i.Ref)),
-				"run `armature pin`, or write its digest behind it, as NAME@sha256:…")
+			c.artifact(i, "run `armature pin`, or write its digest behind it, as NAME@sha256:…",
+				"%q has no digest", text.Shown(i.Ref))
 		}
 	}
 }

@@ -2,7 +2,7 @@ package lintrules
 
 import (
 	_ "embed"
-	"slices"
+	"path"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/finding"
@@ -20,35 +20,25 @@ func key(kind, namespace, name string) id {
 	return id{kind, finding.Home(namespace), name}
 }
 
-// clusterRoles are those of every cluster beside system:*.
-var clusterRoles = []string{"admin", "cluster-admin", "edit", "view"}
-
-// clusterAccounts are the ServiceAccounts of Kubernetes' own controllers, which
-// every cluster has in kube-system (bootstrappolicy of Kubernetes 1.37; the
-// cloud-* ones are those of the cloud controller manager).
+// builtIns are what every cluster has: a kind, a namespace or * for any, and the patterns of
+// names. The ServiceAccounts in kube-system are of Kubernetes' own controllers (bootstrappolicy
+// of Kubernetes 1.37; the cloud-* ones are those of the cloud controller manager).
 //
-//go:embed accounts.txt
-var clusterAccounts string
+//go:embed builtin.txt
+var builtIns string
 
 // builtIn reports whether every cluster has an object.
 func builtIn(kind, namespace, name string) bool {
-	switch kind {
-	case "ClusterRole":
-		return strings.HasPrefix(name, "system:") || slices.Contains(clusterRoles, name)
-	case "Role":
-		system := strings.HasPrefix(name, "system:controller:") ||
-			name == "system::leader-locking-kube-controller-manager" ||
-			name == "system::leader-locking-kube-scheduler"
-		return namespace == "kube-system" &&
-			(system || name == "extension-apiserver-authentication-reader") ||
-			namespace == "kube-public" && name == "system:controller:bootstrap-signer"
-	case "ServiceAccount":
-		return name == "default" ||
-			namespace == "kube-system" && slices.Contains(strings.Fields(clusterAccounts), name)
-	case "ConfigMap":
-		return name == "kube-root-ca.crt" || name == "istio-ca-root-cert" ||
-			namespace == "kube-system" &&
-				name == "extension-apiserver-authentication"
+	for line := range strings.Lines(builtIns) {
+		words := strings.Fields(line)
+		if words[0] != kind || words[1] != "*" && words[1] != namespace {
+			continue
+		}
+		for _, pattern := range words[2:] {
+			if same, err := path.Match(pattern, name); same && err == nil {
+				return true
+			}
+		}
 	}
 	return false
 }

@@ -205,9 +205,8 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 		}
 	}
 	if p.redirects == sidecars.AuthBridgeProxy {
-		p.config = template.Spec().Get("volumes").Named("name", sidecars.ConfigVolume).Get(
-			"configMap",
-			"name").Text()
+		p.config = template.Spec().Get("volumes").Named("name",
+			sidecars.ConfigVolume).Get("configMap", "name").Text()
 	}
 	if !slices.ContainsFunc(p.containers,
 		func(c container) bool { return c.name == sidecars.ProxyInit }) {

@@ -25,11 +25,10 @@ func needsKeycloakAdmin(config *api.RenderConfig) bool {
 // package has it or a pod refers to it.
 func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
-		c.once(finding.Home(c.Namespace)+"/"+secret, at,
-			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator",
-			"let SPIFFE identify the client (spec.profile: "+sidecars.AuthBridge+
-				"), or keep the credentials in the namespace of a program that registers "+
-				"clients for others")
+		c.once(finding.Home(c.Namespace)+"/"+secret, at, "let SPIFFE identify "+
+			"the client (spec.profile: "+sidecars.AuthBridge+"), or keep the credentials "+
+			"in the namespace of a program that registers clients for others",
+			"the Secret, in a namespace of agents, has the credentials of Keycloak's administrator")
 	}
 	if c.Kind == "Secret" || c.Kind == "SealedSecret" {
 		for _, data := range [...]krm.Node{c.Get("data"), c.Get("stringData"),

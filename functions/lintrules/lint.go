@@ -26,7 +26,7 @@ type Rule struct {
 	// Summary says in a line what it finds. docs/reference/lint.md has a section for each.
 	Summary string
 
-	// check is of a type that says what it checks: rendered, authored, contested or unbuilt.
+	// check is rendered or authored, by what it checks, or else the method that reports it.
 	check any
 }
 
@@ -87,7 +87,7 @@ func Rules() []Rule {
 			keycloakAdmin},
 		{KustomizeBuild, finding.Warning,
 			"a kustomization that does not build, so that its objects are not checked",
-			unbuilt(kustomizeBuild)},
+			(*Package).Unbuilt},
 		{"unpinned-image", finding.Info, "an image without a digest", unpinnedImage},
 		{"unknown-image", finding.Warning,
 			"a field of an unknown kind that looks like an image, which no digest is written into",
@@ -104,7 +104,7 @@ func Rules() []Rule {
 		{"duplicate-target", finding.Error, "two objects that scale or guard one workload",
 			duplicateTarget},
 		{ContestedField, finding.Info, "a field that two functions set to different values",
-			contested(contestedField)},
+			(*Package).Contested},
 	}
 }
 
@@ -136,10 +136,10 @@ func CheckConfig(config *api.RenderConfig) (findings []finding.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(config.Spec.Lint)) {
 		severity := config.Spec.Lint[name]
 		if _, ok := Lookup(name); !ok {
-			report(name, fmt.Sprintf("lint rule %q does not exist", name), "see armature lint --rules")
+			report(name, fmt.Sprintf("lint rule %q does not exist", name),
+				"see armature lint --rules")
 		} else if !slices.Contains([]finding.Severity{Off, finding.Info, finding.Warning,
-			finding.Error},
-			finding.Severity(severity)) {
+			finding.Error}, finding.Severity(severity)) {
 			report(name, fmt.Sprintf("%q is not a severity", severity),
 				"write off, info, warning or error")
 		}
@@ -276,8 +276,6 @@ type checker struct {
 
 	lock      *api.ImageLock // for an object as its author wrote it, nil for none
 	artifacts []images.Image
-	contest   Contest
-	unbuilt   Unbuilt
 
 	rule     Rule
 	findings []finding.Finding
@@ -311,8 +309,8 @@ type Authored struct {
 }
 
 // report adds a finding of the rule at hand, at its place in the author's file.
-func (c *checker) report(at krm.Node, message, hint string) {
-	f := c.Finding(c.rule.Severity, "lint/"+c.rule.Name, at, message, hint)
+func (c *checker) report(at krm.Node, hint, message string, values ...any) {
+	f := c.Finding(c.rule.Severity, "lint/"+c.rule.Name, at, fmt.Sprintf(message, values...), hint)
 	var from Authored
 	if c.author != nil {
 		from = c.author(at)
@@ -383,10 +381,10 @@ func sole(root, scalar krm.Node) (krm.Node, bool) {
 }
 
 // once reports a finding one time for the package, however many objects have it.
-func (c *checker) once(key string, at krm.Node, message, hint string) {
+func (c *checker) once(key string, at krm.Node, hint, message string, values ...any) {
 	if key = c.rule.Name + " " + key; !c.reported[key] {
 		c.reported[key] = true
-		c.report(at, message, hint)
+		c.report(at, hint, message, values...)
 	}
 }
 
@@ -408,10 +406,9 @@ func (p *Package) Check(o *krm.Object, author Author) []finding.Finding {
 	if ignore := o.Get("metadata", "annotations", keys.LintIgnore); ignore.Exists() {
 		for _, name := range Ignored(o) {
 			if _, ok := Lookup(name); !ok {
-				c.findings = append(c.findings,
-					o.Finding(finding.Error, "lint/unknown-rule", ignore,
-						fmt.Sprintf("lint rule %q does not exist", name),
-						"see armature lint --rules"))
+				c.findings = append(c.findings, o.Finding(finding.Error, "lint/unknown-rule",
+					ignore, fmt.Sprintf("lint rule %q does not exist", name),
+					"see armature lint --rules"))
 			}
 			c.ignored = append(c.ignored, name)
 		}

@@ -1,11 +1,11 @@
 package lintrules
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -15,8 +15,8 @@ func invalidField(c *checker) {
 		return
 	}
 	c.Schema(c.Object, func(at krm.Node, message, hint string) {
-		if !placeholder(at.Text()) && !placeholder(at.Key()) {
-			c.report(at, message, hint)
+		if !images.HasVariable(at.Text()) && !images.HasVariable(at.Key()) {
+			c.report(at, hint, "%s", message)
 		}
 	})
 }
@@ -31,22 +31,23 @@ func selectorMismatch(c *checker) {
 		"server refuses the object"
 	for key, want := range selector.Get("matchLabels").Fields() {
 		switch is := labels.Get(key); {
-		case placeholder(want.Text()) || placeholder(is.Text()) || is.Is(want.Text()):
+		case images.HasVariable(want.Text()) || images.HasVariable(is.Text()) || is.Is(want.Text()):
 		case !is.Exists():
-			c.report(want, "the pod template has no label "+key, hint)
+			c.report(want, hint, "the pod template has no label %s", key)
 		default:
-			c.report(want, fmt.Sprintf("the pod template has %s: %s", key, text.Shown(is.Text())), hint)
+			c.report(want, hint, "the pod template has %s: %s", key, text.Shown(is.Text()))
 		}
 	}
 	for e := range selector.Get("matchExpressions").Items() {
 		is, among := labels.Get(e.Get("key").Text()), false
 		for value := range e.Get("values").Items() {
-			among = among || is.Is(value.Text()) || placeholder(value.Text()) || placeholder(is.Text())
+			among = among || is.Is(value.Text()) ||
+				images.HasVariable(value.Text()) || images.HasVariable(is.Text())
 		}
 		operator := e.Get("operator")
-		if operator.Is("In") && !among || operator.Is("Exists") && !is.Exists() ||
-			operator.Is("DoesNotExist") && is.Exists() {
-			c.report(e, "the labels of the pod template do not satisfy it", hint)
+		if operator.Is("In") && !among || operator.Is("Exists") &&
+			!is.Exists() || operator.Is("DoesNotExist") && is.Exists() {
+			c.report(e, hint, "the labels of the pod template do not satisfy it")
 		}
 	}
 }
@@ -75,17 +76,16 @@ func missingPort(c *checker) {
 					names = append(names, x.portNames()...)
 				}
 			}
-			c.report(target, fmt.Sprintf("%s has no container port named %s", pods[0].ref,
-				target.Text()),
-				hintPort(target.Text(), names))
+			c.report(target, hintPort(target.Text(), names),
+				"%s has no container port named %s", pods[0].ref, target.Text())
 		}
 	}
 }
 
 func (c *checker) probePort(x *container, at krm.Node) {
 	if named(at) && !slices.Contains(x.portNames(), at.Text()) {
-		c.report(at, fmt.Sprintf("the container %s has no port named %s", x.name, at.Text()),
-			hintPort(at.Text(), x.portNames()))
+		c.report(at, hintPort(at.Text(), x.portNames()),
+			"the container %s has no port named %s", x.name, at.Text())
 	}
 }
 
@@ -101,7 +101,8 @@ func probePorts(container krm.Node) (ports []krm.Node) {
 
 // named reports whether a port is given by its name.
 func named(port krm.Node) bool {
-	return port.IsText() && strings.Trim(port.Text(), "0123456789") != "" && !placeholder(port.Text())
+	return port.IsText() && strings.Trim(port.Text(), "0123456789") != "" &&
+		!images.HasVariable(port.Text())
 }
 
 func (x *container) portNames() (names []string) {

@@ -8,32 +8,13 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Contest is a field that one function sets and a later one changes.
-type Contest struct {
-	Place         finding.Place
-	First, Second string // the functions
-	Was, Is       string // the values that they set
-}
+// Contested reports a field that the function first sets to was, and the function second to is.
+func (p *Package) Contested(at finding.Place, first, was, second, is string) finding.Finding {
+	return finding.Finding{Rule: "lint/" + ContestedField, Severity: p.Severity(ContestedField),
+		Place: at, Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect",
+			first, was, second, is), Hint: "no action is needed " +
+			"if that is intended; `armature functions` lists them in their order"}
 
-// contested is a check of a field that two functions set.
-type contested func(*checker)
-
-// Contested reports a field that two functions set.
-func (p *Package) Contested(contest Contest) []finding.Finding {
-	return run[contested](&checker{Package: p, contest: contest})
-}
-
-func contestedField(c *checker) {
-	x := &c.contest
-	c.reportAt(x.Place, c.rule.Severity,
-		fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect", x.First, x.Was, x.Second,
-			x.Is),
-		"no action is needed if that is intended; `armature functions` lists them in their order")
-}
-
-func (c *checker) reportAt(at finding.Place, severity finding.Severity, message, hint string) {
-	c.findings = append(c.findings, finding.Finding{Rule: "lint/" + c.rule.Name,
-		Severity: severity, Place: at, Message: message, Hint: hint})
 }
 
 // Unbuilt is a kustomization that does not build, or a part of it that is left out.
@@ -47,19 +28,15 @@ type Unbuilt struct {
 	Err string
 }
 
-// unbuilt is a check of a kustomization.
-type unbuilt func(*checker)
-
-// Unbuilt reports a kustomization whose objects are not checked.
-func (p *Package) Unbuilt(u Unbuilt) []finding.Finding {
-	return run[unbuilt](&checker{Package: p, unbuilt: u})
-}
-
 // missingFile matches what kustomize reports for a file that a kustomization names.
 var missingFile = text.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
 
-func kustomizeBuild(c *checker) {
-	u, severity := &c.unbuilt, c.rule.Severity
+// Unbuilt reports a kustomization whose objects are not checked.
+func (p *Package) Unbuilt(u Unbuilt) []finding.Finding {
+	severity := p.Severity(KustomizeBuild)
+	if severity == Off {
+		return nil
+	}
 	message, hint := "kustomize does not build it, so its files are not checked: ",
 		"correct it, or lint what `kustomize build` prints with the flags that it needs"
 	missing := missingFile().FindStringSubmatch(u.Err)
@@ -73,7 +50,7 @@ func kustomizeBuild(c *checker) {
 	case missing != nil:
 		message = "it names " + missing[1] + ", which does not exist"
 		hint = "add the file, or remove its name from the kustomization"
-		if !c.configured[KustomizeBuild] {
+		if !p.configured[KustomizeBuild] {
 			severity = finding.Error
 		}
 	default:
@@ -83,5 +60,6 @@ func kustomizeBuild(c *checker) {
 		}
 		message += text.Shown(err)
 	}
-	c.reportAt(u.Place, severity, message, hint)
+	return []finding.Finding{{Rule: "lint/" + KustomizeBuild,
+		Severity: severity, Place: u.Place, Message: message, Hint: hint}}
 }

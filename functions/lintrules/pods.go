@@ -14,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
+	"github.com/armature-dev/armature/functions/skills"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/workload"
 )
@@ -40,15 +41,14 @@ func portClash(c *checker) {
 	for p := range c.Get("spec", "ports").Items() {
 		key := portKey(p, "port")
 		if taken[key] {
-			c.report(p.Get("port"), fmt.Sprintf("the Service has port %s twice", key),
-				"remove one of the two")
+			c.report(p.Get("port"), "remove one of the two", "the Service has port %s twice", key)
 		}
 		taken[key] = true
 		if n := p.Get("nodePort"); n.IsScalar() {
 			for _, other := range c.collected.nodePorts[portKey(p, "nodePort")] {
 				if other != c.Ref {
-					c.report(n, fmt.Sprintf("%s has this nodePort too", other),
-						"give one of the two another nodePort, or leave it to the cluster")
+					c.report(n, "give one of the two another nodePort, or leave it to the cluster",
+						"%s has this nodePort too", other)
 				}
 			}
 		}
@@ -65,23 +65,23 @@ func (c *checker) podPorts() {
 			key := portKey(p, "containerPort")
 			entry := [2]string{key, number(onNode)}
 			if listed[entry] {
-				c.report(at, fmt.Sprintf("%s lists port %s twice, and server-side apply refuses that",
-					x.name, key),
-					"remove one of the two entries, and name the other one in Services and probes")
+				c.report(at,
+					"remove one of the two entries, and name the other one in Services and probes",
+					"%s lists port %s twice, and server-side apply refuses that", x.name, key)
 			}
 			listed[entry] = true
 			if other, taken := owner[key]; taken && x.runs && other != x.name {
-				c.report(at, fmt.Sprintf("%s listens on port %s of the pod, and so does %s", x.name,
-					number(at), other),
-					"give one of the two another port: the containers of a pod share its network")
+				c.report(at,
+					"give one of the two another port: the containers of a pod share its network",
+					"%s listens on port %s of the pod, and so does %s", x.name, number(at), other)
 			} else if x.runs {
 				owner[key] = x.name
 			}
 			if onNode.IsScalar() && !onNode.Is("0") {
 				key := portKey(p, "hostPort")
 				if other, taken := host[key]; taken {
-					c.report(onNode, fmt.Sprintf("%s takes port %s of the node, and so does %s",
-						x.name, number(onNode), other), "give one of the two another hostPort")
+					c.report(onNode, "give one of the two another hostPort", "%s takes port %s "+
+						"of the node, and so does %s", x.name, number(onNode), other)
 				}
 				host[key] = x.name
 			}
@@ -95,20 +95,17 @@ func reservedName(c *checker) {
 	}
 	for _, x := range c.facts.containers {
 		if component(x.name) {
-			c.report(x.node.Get("name"),
-				fmt.Sprintf("%q is the name of an injected container, but nothing "+
-					"was injected by a render", x.name),
-				"rename it; if a webhook injected it, `armature migrate` removes it")
+			c.report(x.node.Get("name"), "rename it; if a "+
+				"webhook injected it, `armature migrate` removes it", "%q is the name of "+
+				"an injected container, but nothing was injected by a render", x.name)
 		}
 	}
 	for v := range c.pod.Spec().Get("volumes").Items() {
 		// The published names are too common to be reported.
 		if name := v.Get("name"); strings.HasPrefix(name.Text(), "armature-") &&
 			slices.Contains(sidecars.ReservedVolumes(), name.Text()) {
-			c.report(name, fmt.Sprintf(
-				"%q is the name of an injected volume, but nothing was injected by a render",
-				name.Text()),
-				"rename it")
+			c.report(name, "rename it", "%q is the name of "+
+				"an injected volume, but nothing was injected by a render", name.Text())
 		}
 	}
 }
@@ -137,8 +134,8 @@ func meshSwitch(metadata krm.Node, key string, on bool) (at krm.Node, found bool
 			values = x.on
 		}
 		for _, of := range [...]string{"labels", "annotations"} {
-			if n := metadata.Get(of, x.key); (key == "" || x.key == key) && n.IsScalar() &&
-				slices.Contains(strings.Fields(values), n.Text()) {
+			if n := metadata.Get(of, x.key); (key == "" || x.key == key) &&
+				n.IsScalar() && slices.Contains(strings.Fields(values), n.Text()) {
 				return n, true
 			}
 		}
@@ -150,31 +147,27 @@ func doubleInjection(c *checker) {
 	if c.facts.redirects == "" {
 		return
 	}
-	const hint = "leave traffic to one of them: switch the mesh off for this pod " +
-		"(sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, " +
-		"consul.hashicorp.com/connect-inject: \"false\", kuma.io/sidecar-injection: disabled), or " +
-		"annotate <prefix>/proxy-init: disabled"
+	const hint = `leave traffic to one of them: switch the mesh off for this pod ` +
+		`(sidecar.istio.io/inject: "false", linkerd.io/inject: disabled, ` +
+		`consul.hashicorp.com/connect-inject: "false", kuma.io/sidecar-injection: disabled), or ` +
+		`annotate <prefix>/proxy-init: disabled`
 	remedy := strings.ReplaceAll(hint, "<prefix>", c.prefix)
 	for _, x := range c.facts.containers {
 		if slices.Contains(meshProxies, x.name) {
-			c.report(x.node.Get("name"),
-				fmt.Sprintf("%s redirects the pod's traffic, and so does %s", x.name,
-					c.facts.redirects), remedy)
+			c.report(x.node.Get("name"), remedy,
+				"%s redirects the pod's traffic, and so does %s", x.name, c.facts.redirects)
 			return
 		}
 	}
 	metadata := c.pod.Template.Get("metadata")
 	if n, on := meshSwitch(metadata, "", true); on {
-		c.report(n, fmt.Sprintf("%s: %s makes a mesh redirect the pod's traffic too", n.Key(),
-			n.Text()),
-			remedy)
+		c.report(n, remedy, "%s: %s makes a mesh redirect the pod's traffic too", n.Key(), n.Text())
 		return
 	}
 	ns := c.collected.namespaces[finding.Home(c.Namespace)]
 	if _, off := meshSwitch(metadata, ns.by, false); ns.mesh != "" && !off {
-		c.report(c.Get("metadata", "namespace"),
-			fmt.Sprintf("the Namespace %s is labelled %s, so a mesh "+
-				"redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh), remedy)
+		c.report(c.Get("metadata", "namespace"), remedy, "the Namespace %s is labelled %s, "+
+			"so a mesh redirects the pod's traffic too", cmp.Or(c.Namespace, "default"), ns.mesh)
 	}
 }
 
@@ -192,12 +185,9 @@ func proxyUser(c *checker) {
 			uid = ofPod
 		}
 		if uid.Is(c.facts.proxyUID) {
-			c.report(uid,
-				fmt.Sprintf(
-					"%s runs as user %s, the proxy's, so none of its traffic is intercepted",
-					x.name, c.facts.proxyUID),
-				fmt.Sprintf("give it another runAsUser, or annotate %s/proxy-uid with a free one",
-					c.prefix))
+			c.report(uid, fmt.Sprintf("give it another runAsUser, "+
+				"or annotate %s/proxy-uid with a free one", c.prefix), "%s runs as user "+
+				"%s, the proxy's, so none of its traffic is intercepted", x.name, c.facts.proxyUID)
 		}
 	}
 }
@@ -217,16 +207,15 @@ func jobSidecar(c *checker) {
 		return
 	}
 	for n := range list.Items() {
-		name, image := n.Get("name").Text(), path.Base(repository(n.Get("image").Text()))
+		name, image := n.Get("name").Text(), skills.Folder(n.Get("image").Text())
 		runs := func(program string) bool {
 			return component(program) && program != sidecars.ProxyInit ||
 				slices.Contains(strings.Fields(longRunning), program)
 		}
 		if runs(name) || runs(image) {
 			c.report(n.Get("name"),
-				fmt.Sprintf("%s keeps running after the others, so the %s never finishes",
-					name, c.Kind),
-				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)")
+				"move it to initContainers with restartPolicy: Always (Kubernetes 1.29 and later)",
+				"%s keeps running after the others, so the %s never finishes", name, c.Kind)
 		}
 	}
 }
@@ -247,26 +236,16 @@ func podSecurity(c *checker) {
 		return
 	}
 	for _, v := range c.Evaluate(level, c.Object, c.pod) {
-		hint := fmt.Sprintf(
-			"change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace %s",
-			namespace)
+		hint := fmt.Sprintf("change it, or relax "+
+			"the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
 		if v.Container == sidecars.ProxyInit && c.facts.injected {
-			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, with "+
-				"spec.outbound.trafficInterception.enabled: false in a TokenExchange or the "+
-				"annotation %s/proxy-init: disabled, or enforce privileged in the Namespace %s",
+			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, "+
+				"with spec.outbound.trafficInterception.enabled: false in a TokenExchange or "+
+				"the annotation %s/proxy-init: disabled, or enforce privileged in the Namespace %s",
 				c.prefix, namespace)
 		}
-		c.report(v.At, fmt.Sprintf("the Namespace %s enforces %s: %s", namespace, level, v.Message), hint)
+		c.report(v.At, hint, "the Namespace %s enforces %s: %s", namespace, level, v.Message)
 	}
-}
-
-// repository is an image's name without tag and digest.
-func repository(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		image = image[:i]
-	}
-	return image
 }
 
 // koImage begins the images that ko builds, and then writes with their digests.
@@ -277,7 +256,8 @@ const koImage = "ko://"
 func (c *checker) eachImage(visit func(at krm.Node, image string)) {
 	for _, at := range images.Fields(c.Object, c.images...) {
 		image := at.Ref
-		if image != "" && !strings.HasPrefix(image, koImage) && !placeholder(path.Base(image)) {
+		if image != "" && !strings.HasPrefix(image, koImage) &&
+			!images.HasVariable(path.Base(image)) {
 			visit(at.Node, image)
 		}
 	}
@@ -292,8 +272,7 @@ func sharedIdentity(c *checker) {
 	}
 	for _, other := range c.collected.pods {
 		if other.account == defaultAccount &&
-			finding.Home(other.ref.Namespace) == finding.Home(c.Namespace) &&
-			other.ref != c.Ref {
+			finding.Home(other.ref.Namespace) == finding.Home(c.Namespace) && other.ref != c.Ref {
 			at := c.pod.Spec().Get("serviceAccountName")
 			if !at.Exists() {
 				at = c.pod.Spec().Get("serviceAccount")
@@ -303,9 +282,8 @@ func sharedIdentity(c *checker) {
 			if c.Kind == "Pod" {
 				hint = "name a ServiceAccount that no other agent uses"
 			}
-			c.report(at,
-				fmt.Sprintf("%s has the ServiceAccount %s too, and therefore the same SPIFFE ID: "+
-					"servers cannot distinguish the two", other.ref, defaultAccount), hint)
+			c.report(at, hint, "%s has the ServiceAccount %s too, and therefore "+
+				"the same SPIFFE ID: servers cannot distinguish the two", other.ref, defaultAccount)
 			return
 		}
 	}
@@ -313,15 +291,15 @@ func sharedIdentity(c *checker) {
 
 func floating(image string) bool {
 	return !strings.Contains(image, "@") &&
-		(repository(image) == image || strings.HasSuffix(image, ":latest"))
+		(!strings.Contains(path.Base(image), ":") || strings.HasSuffix(image, ":latest"))
 }
 
 func latestImage(c *checker) {
 	c.eachImage(func(at krm.Node, image string) {
 		if floating(image) {
-			c.once(image, at, fmt.Sprintf("%q may refer to another image at each start%s",
-				text.Shown(image), more(c.collected.images[image], "container")),
-				"name a version, and run `armature pin` for its digest")
+			c.once(image, at, "name a version, and run `armature pin` for its digest",
+				"%q may refer to another image at each start%s",
+				text.Shown(image), more(c.collected.images[image], "container"))
 		}
 	})
 }
@@ -337,12 +315,11 @@ func unpinnedImage(c *checker) {
 			for _, image := range slices.Sorted(maps.Keys(c.collected.added)) {
 				added = append(added, text.Shown(image))
 			}
-			c.once("added", at,
-				fmt.Sprintf("%s of injected containers without a digest: %s",
-					text.Count(len(added), "image"), strings.Join(added, ", ")), hint)
+			c.once("added", at, hint, "%s of injected containers without a digest: %s",
+				text.Count(len(added), "image"), strings.Join(added, ", "))
 		default:
-			c.once(image, at, fmt.Sprintf("%q has no digest%s", text.Shown(image),
-				more(c.collected.images[image], "container")), hint)
+			c.once(image, at, hint, "%q has no digest%s",
+				text.Shown(image), more(c.collected.images[image], "container"))
 		}
 	})
 }

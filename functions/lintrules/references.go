@@ -1,13 +1,13 @@
 package lintrules
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -19,9 +19,8 @@ func missingKey(c *checker) {
 		}
 		for _, at := range r.Keys {
 			if !facts.keys[at.Text()] {
-				c.report(at, fmt.Sprintf("the %s %s has no key %q", r.Kind, r.Name.Text(),
-					at.Text()),
-					hintKeys(facts))
+				c.report(at, hintKeys(facts),
+					"the %s %s has no key %q", r.Kind, r.Name.Text(), at.Text())
 			}
 		}
 	}
@@ -36,14 +35,13 @@ func hintKeys(facts *object) string {
 }
 
 func missingConfigMap(c *checker) {
-	c.missing("ConfigMap",
-		"add it to the package; if a controller in the cluster creates it, switch "+
-			"the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
+	c.missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, "+
+		"switch the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
 }
 
 func missingSecret(c *checker) {
-	c.missing("Secret",
-		"create it in the cluster, or add the object that creates it: pods wait until it exists")
+	c.missing("Secret", "create it in the "+
+		"cluster, or add the object that creates it: pods wait until it exists")
 }
 
 func (c *checker) missing(kind, hint string) {
@@ -56,9 +54,8 @@ func (c *checker) missing(kind, hint string) {
 		if !identity.ValidName(name) { // and perhaps what is in one
 			called = "of this name"
 		}
-		c.once(c.Namespace+"/"+name, r.Name,
-			fmt.Sprintf("the package has no %s %s%s", kind, called,
-				more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference")), hint)
+		c.once(c.Namespace+"/"+name, r.Name, hint, "the package has no %s %s%s",
+			kind, called, more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference"))
 	}
 }
 
@@ -74,18 +71,20 @@ func danglingReference(c *checker) {
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		if target := scaled(c.Object); target.name != "" &&
 			!c.found(target.kind, target.namespace, target.name) {
-			c.dangling(c.Get("spec", "scaleTargetRef", "name"), target.kind, c.Namespace, target.name)
+			c.dangling(c.Get("spec", "scaleTargetRef", "name"),
+				target.kind, c.Namespace, target.name)
 		}
 		for t := range c.Get("spec", "triggers").Items() {
-			if ref := t.Get("authenticationRef"); ref.Get("kind").Text() !=
-				"ClusterTriggerAuthentication" {
+			if ref := t.Get("authenticationRef"); ref.Get(
+				"kind").Text() != "ClusterTriggerAuthentication" {
 				c.named(ref.Get("name"), "TriggerAuthentication")
 			}
 		}
 	case "PodDisruptionBudget":
-		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 && c.selectsNone(labels) {
-			c.report(labels, "selects no pod of the package",
-				"correct the labels: they are those of the pod template")
+		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 &&
+			c.selectsNone(labels) {
+			c.report(labels, "correct the labels: they are those of the pod template",
+				"selects no pod of the package")
 		}
 	case "Ingress":
 		c.references()
@@ -97,34 +96,28 @@ func danglingReference(c *checker) {
 }
 
 func (c *checker) dangling(at krm.Node, kind, namespace, name string) {
-	message := fmt.Sprintf("the package has no %s %s", kind, name)
 	if namespace != "" {
-		message += " in namespace " + namespace
+		name += " in namespace " + namespace
 	}
-	c.report(at, message, "correct the name, or add the object to the package")
+	c.report(at, "correct the name, or add the object to the package",
+		"the package has no %s %s", kind, name)
 }
 
 // found reports whether an object that the one at hand names is there: in the
 // package or one beside it, in every cluster, or perhaps in a file that cannot be
 // read. So is one whose name another tool writes.
 func (c *checker) found(kind, namespace, name string) bool {
-	if c.open || builtIn(kind, namespace, name) || placeholder(name) {
+	if c.open || builtIn(kind, namespace, name) || images.HasVariable(name) {
 		return true
 	}
 	claim, ordinal := strings.CutSuffix(anyOrdinal(name), "-*")
 	for _, p := range append(c.beside, c.Package) {
-		if p.has(kind, namespace, name) || kind == "PersistentVolumeClaim" && ordinal &&
-			p.has(claimTemplate, namespace, claim) {
+		if p.has(kind, namespace, name) || kind == "PersistentVolumeClaim" &&
+			ordinal && p.has(claimTemplate, namespace, claim) {
 			return true
 		}
 	}
 	return c.mayHold(map[string]string{"kind": kind, "name": name})
-}
-
-// placeholder reports whether a text has a variable of kustomize, envsubst or a
-// template, which something else replaces before it is applied.
-func placeholder(text string) bool {
-	return strings.Contains(text, "$(") || strings.Contains(text, "${") || strings.Contains(text, "{{")
 }
 
 // named reports a name of an object of a kind that is not there.
@@ -157,8 +150,8 @@ func (c *checker) podReferences() {
 		}
 		for m := range x.node.Get("volumeMounts").Items() {
 			if name := m.Get("name"); !declared[name.Text()] {
-				c.report(name, fmt.Sprintf("the pod has no volume %s", name.Text()),
-					"declare it among the pod's volumes, or correct the name")
+				c.report(name, "declare it among the pod's volumes, or correct the name",
+					"the pod has no volume %s", name.Text())
 			}
 		}
 	}
@@ -173,8 +166,8 @@ func (c *checker) service() {
 		return
 	}
 	if c.selectsNone(selector) {
-		c.report(selector, "selects no pod of the package",
-			"correct the labels: they are those of the pod template")
+		c.report(selector, "correct the labels: they are those of the pod template",
+			"selects no pod of the package")
 	}
 }
 
@@ -229,7 +222,8 @@ var references = []struct{ in, path, kind string }{
 func (c *checker) references() {
 	specs := map[string]krm.Node{c.Kind: c.Get("spec")}
 	if c.Kind == "Agent" {
-		specs["AgentTemplate"], specs["Harness"] = c.Get("spec", "template"), c.Get("spec", "harness")
+		specs["AgentTemplate"], specs["Harness"] = c.Get("spec", "template"),
+			c.Get("spec", "harness")
 	}
 	for _, r := range references {
 		each(specs[r.in], r.path, func(at krm.Node) { c.named(at, r.kind) })

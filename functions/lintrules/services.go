@@ -31,11 +31,9 @@ func bypassAuthProxy(c *checker) {
 			if number == 0 || proxy == "" || pod.authProxy == 0 && component(owner) {
 				continue
 			}
-			c.report(at, fmt.Sprintf("leads to port %d of %s in %s, past %s", number, owner,
-				pod.ref, proxy),
-				fmt.Sprintf(
-					"%s; if the port is meant to be open, such as one for metrics, annotate the "+
-						"Service %s: bypass-auth-proxy", hint, keys.LintIgnore))
+			c.report(at, fmt.Sprintf("%s; if the port is meant to be open, such as one "+
+				"for metrics, annotate the Service %s: bypass-auth-proxy", hint, keys.LintIgnore),
+				"leads to port %d of %s in %s, past %s", number, owner, pod.ref, proxy)
 			break
 		}
 	}
@@ -51,16 +49,16 @@ func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 	case pod.authProxy == 0 && pod.inbound != 0 && slices.Contains(pod.open, number):
 		return sidecars.EnvoyProxy, fmt.Sprintf("remove %d from excludeInboundPorts", number)
 	case guarded != 0 && guarded != number:
-		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens", guarded)
+		return "AuthBridge", fmt.Sprintf("set targetPort: %d, where AuthBridge checks tokens",
+			guarded)
 	}
 	return "", ""
 }
 
 // guarded is the port that AuthBridge's reverse proxy takes from the agent of a pod, 0 for none.
 func (p *Package) guarded(pod *pod) int {
-	if facts := p.collected.objects[key("ConfigMap", pod.ref.Namespace,
-		pod.config)]; pod.config != "" &&
-		facts != nil {
+	if facts := p.collected.objects[key("ConfigMap",
+		pod.ref.Namespace, pod.config)]; pod.config != "" && facts != nil {
 		return facts.guarded
 	}
 	return 0
@@ -82,12 +80,10 @@ func httpOnly(c *checker) {
 		}
 		for _, pod := range pods {
 			if _, number, _ := pod.reached(p); number != 0 && number == c.guarded(pod) {
-				c.report(p.Get("appProtocol"), fmt.Sprintf("announces %s for port %d of %s, where "+
-					"AuthBridge's reverse proxy listens, which speaks HTTP/1.1 alone", protocol,
-					number, pod.ref),
-					fmt.Sprintf("annotate the workload %s/authbridge-mode: envoy-sidecar, or use "+
-						"another port",
-						c.prefix))
+				c.report(p.Get("appProtocol"), fmt.Sprintf(
+					"annotate the workload %s/authbridge-mode: envoy-sidecar, or use another port",
+					c.prefix), "announces %s for port %d of %s, where AuthBridge's "+
+					"reverse proxy listens, which speaks HTTP/1.1 alone", protocol, number, pod.ref)
 				break
 			}
 		}
@@ -116,12 +112,11 @@ func (c *checker) openAgent() {
 		at := p.Get("containerPort")
 		if number, ok := at.Int(); ok && protocol(p) == "TCP" {
 			if slices.Contains(c.facts.open, number) {
-				c.report(at, fmt.Sprintf(
-					"excludeInboundPorts has port %d of %s, which is then open to requests "+
-						"without a token", number,
-					agent.Get("name").Text()),
+				c.report(at,
 					fmt.Sprintf("remove it from excludeInboundPorts; if it is meant to be open, "+
-						"annotate the workload %s: bypass-auth-proxy", keys.LintIgnore))
+						"annotate the workload %s: bypass-auth-proxy", keys.LintIgnore),
+					"excludeInboundPorts has port %d of %s, which is then open to requests "+
+						"without a token", number, agent.Get("name").Text())
 			}
 			return // others are for metrics and the like
 		}
@@ -148,10 +143,9 @@ func duplicateTarget(c *checker) {
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(c.Object)
 		if first := c.collected.scalers[target][0]; first != c.Ref {
-			c.report(c.Get("spec", "scaleTargetRef"),
-				fmt.Sprintf("%s scales %s %s already", first, target.kind, target.name),
-				"keep one: two autoscalers undo each other's work, and a ScaledObject creates "+
-					"an autoscaler")
+			c.report(c.Get("spec", "scaleTargetRef"), "keep one: two autoscalers undo each "+
+				"other's work, and a ScaledObject creates "+"an autoscaler",
+				"%s scales %s %s already", first, target.kind, target.name)
 		}
 	case "PodDisruptionBudget":
 		labels := c.Get("spec", "selector", "matchLabels")
@@ -161,8 +155,8 @@ func duplicateTarget(c *checker) {
 				first, c.collected.guards[pod] = c.Ref, c.Ref
 			}
 			if first != c.Ref {
-				c.report(labels, fmt.Sprintf("%s guards %s already", first, pod.ref),
-					"keep one: pods with two PodDisruptionBudgets cannot be evicted")
+				c.report(labels, "keep one: pods with two PodDisruptionBudgets cannot be evicted",
+					"%s guards %s already", first, pod.ref)
 				return
 			}
 		}

@@ -41,10 +41,8 @@ func beginValidate(p *contract.Package) contract.Steps {
 		s.unreadKind(u)
 		s.wrongKind(u)
 		if o := u.Object; o.Kind == "Agent" && o.APIVersion == keys.Kagent1+"/v1alpha3" {
-			u.Report(finding.Info, "validate/substrate", o.Get("kind"),
-				"nothing is injected: kagent 1.0 runs this agent on Agent Substrate, not in a "+
-					"pod of the package",
-				"")
+			u.Report(finding.Info, "validate/substrate", o.Get("kind"), "nothing is injected: "+
+				"kagent 1.0 runs this agent on Agent Substrate, not in a pod of the package", "")
 		}
 		if u.Object.Contains(stem(p.Prefix())) || u.Object.Contains("/inj") {
 			s.unreadLabels(u)
@@ -57,27 +55,25 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 	o := u.Object
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
 	if n := o.Get("metadata", "annotations", opt); n.Exists() {
-		u.Report(finding.Warning, "validate/not-a-label", n,
-			"opting in requires a label; this annotation has no effect",
-			"move it to metadata.labels")
+		u.Report(finding.Warning, "validate/not-a-label", n, "opting in requires "+
+			"a label; this annotation has no effect", "move it to metadata.labels")
 	}
 	own := o.Get("metadata", "labels")
 	unread := func(n krm.Node, hint string) {
 		u.Report(finding.Warning, "validate/unread-label", n, "nothing reads this label here", hint)
 	}
 	if n := own.Get(opt); n.Exists() && o.Kind == "Namespace" {
-		u.Report(finding.Error, "validate/namespace-label", n,
-			"this label is for workloads, and not for Namespaces",
-			fmt.Sprintf("write %sinjection: disabled to keep the workloads of the Namespace from "+
-				"being injected", prefix))
+		u.Report(finding.Error, "validate/namespace-label", n, "this label is for "+
+			"workloads, and not for Namespaces", fmt.Sprintf("write %sinjection: "+
+			"disabled to keep the workloads of the Namespace from being injected", prefix))
 		return
 	}
 	if n := o.Get("spec", "jobTemplate", "metadata", "labels", opt); n.Exists() {
 		unread(n, "move it to metadata.labels of the CronJob, or of the pod template")
 	}
 	pod, workload := o.PodTemplate()
-	if template := pod.Template.Get("metadata", "labels", opt); workload && !own.Get(opt).Exists() &&
-		!template.Exists() {
+	if template := pod.Template.Get("metadata", "labels", opt); workload &&
+		!own.Get(opt).Exists() && !template.Exists() {
 		// The label exists, so it is not misspelt.
 		for _, labels := range pod.Metadata(o, "labels") {
 			for key, n := range labels.Fields() {
@@ -108,14 +104,13 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 		}
 		for _, label := range profileLabels {
 			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
-				unread(n,
-					fmt.Sprintf(
-						"write %s%s, or set spec.profile or spec.labelPrefix in the configuration",
-						prefix, path.Base(label)))
+				unread(n, fmt.Sprintf("write %s%s, or set spec.profile "+
+					"or spec.labelPrefix in the configuration", prefix, path.Base(label)))
 			}
 		}
 	}
-	if n := own.Get(opt); !workload && !s.pkg.Kinds.Expand(o.APIVersion, o.Kind) && n.Is("enabled") {
+	if n := own.Get(
+		opt); !workload && !s.pkg.Kinds.Expand(o.APIVersion, o.Kind) && n.Is("enabled") {
 		s.withoutContainers(u, n)
 	}
 }
@@ -159,9 +154,8 @@ func (s *validator) wrongKind(u *contract.Unit) {
 			u.Report(finding.Error, "validate/no-kind", o.Get("kind"), message,
 				fmt.Sprintf("did you mean %s of %s?", meant.Name, meant.APIVersion))
 		case template && pod.Path != "" && o.Kind != "PodTemplate":
-			u.Report(finding.Error, "validate/no-kind", o.Get("kind"), message,
-				"correct it: the kinds with a pod template are "+
-					strings.Join(workload.Names(), ", "))
+			u.Report(finding.Error, "validate/no-kind", o.Get("kind"), message, "correct it: the "+
+				"kinds with a pod template are "+strings.Join(workload.Names(), ", "))
 		}
 	}
 	metadata := o.Get("metadata")
@@ -181,8 +175,8 @@ func meansInject(key, prefix string) bool {
 	if key == prefix+"/enabled" || key == keys.Group+"/inject" {
 		return true
 	}
-	return ok && (name == "inject" || text.Near(name, "inject")) &&
-		(domain == prefix && name != "inject" || domain == stem(prefix) || text.Near(domain, prefix))
+	return ok && (name == "inject" || text.Near(name, "inject")) && (domain == prefix &&
+		name != "inject" || domain == stem(prefix) || text.Near(domain, prefix))
 }
 
 // stem of a prefix is its first label: kagenti of kagenti.io.
@@ -233,9 +227,8 @@ func (s *validator) secondConfig(u *contract.Unit) {
 	}
 	message := "a configuration below the folder that is rendered, which has none itself"
 	if s.pkg.Place != nil {
-		message = fmt.Sprintf(
-			"a second configuration: %s:%d is that of the folder that is rendered",
-			s.pkg.Place.File, s.pkg.Place.Line)
+		message = fmt.Sprintf("a second configuration: "+
+			"%s:%d is that of the folder that is rendered", s.pkg.Place.File, s.pkg.Place.Line)
 	}
 	u.Report(finding.Error, "validate/inner-config", krm.Node{}, message,
 		"keep one, or render "+path.Dir(file)+" by itself and exclude it here by spec.exclude")

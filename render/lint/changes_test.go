@@ -24,13 +24,9 @@ func TestChanges(t *testing.T) {
 			text("50m", "app:v1", "1"),
 			text("20m", "app:v1@sha256:1", "2"),
 		}}}
-	var got []change
-	for _, c := range changes("web.yaml", versions) {
-		if !c.pins() {
-			got = append(got, c)
-		}
-	}
-	want := []change{{ref, "web.yaml", 1, "spec.containers[app].cpu", 0, 2, "50m", "20m"}}
+	got := changes("web.yaml", versions)
+	want := []change{{finding.Place{File: "web.yaml", Line: 1, Field: "spec.containers[app].cpu",
+		Object: ref}, 0, 2, "50m", "20m"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(change{})); diff != "" {
 		t.Error(diff)
 	}

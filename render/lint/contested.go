@@ -35,16 +35,10 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 			return nil, err
 		}
 		for _, c := range changes(l.src.Files[i].Path, versions) {
-			key := functions[c.first].Name + " " + functions[c.second].Name + " " + c.field
-			if c.pins() {
-				continue
-			}
+			key := functions[c.first].Name + " " + functions[c.second].Name + " " + c.Field
 			if counts[key]++; counts[key] == 1 {
-				findings = append(findings, l.rules.Contested(lintrules.Contest{
-					Place: finding.Place{File: c.file, Line: c.line, Field: c.field, Object: c.ref},
-					First: functions[c.first].Name, Second: functions[c.second].Name, Was: c.was,
-					Is: c.is,
-				})...)
+				findings = append(findings, l.rules.Contested(c.Place, functions[c.first].Name,
+					c.was, functions[c.second].Name, c.is))
 			}
 		}
 	}
@@ -54,18 +48,13 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 // change is a field that the function first set and the function second, both
 // indices of the pipeline, changed.
 type change struct {
-	ref           finding.Ref
-	file          string
-	line          int
-	field         string
+	finding.Place
 	first, second int
 	was, is       string
 }
 
-// pins reports whether the change only adds a digest to an image.
-func (c change) pins() bool { return strings.HasPrefix(c.is, c.was+"@") }
-
-// changes finds the fields that two functions set, by object and field.
+// changes finds the fields that two functions set, by object and field. The digest of an image
+// is not one of them.
 func changes(file string, objects map[finding.Ref]*render.Versions) (found []change) {
 	for ref, v := range objects {
 		byFunctions := len(v.Texts)
@@ -80,16 +69,17 @@ func changes(file string, objects map[finding.Ref]*render.Versions) (found []cha
 			if at.IsMap() || at.IsList() || function < 0 {
 				return
 			}
-			if first, set := setter[field]; set && there {
-				found = append(found, change{ref, file, v.Line, field, first, function, before,
-					at.Text()})
+			if first, set := setter[field]; set && there &&
+				!strings.HasPrefix(at.Text(), before+"@") {
+				found = append(found, change{finding.Place{File: file, Line: v.Line, Field: field,
+					Object: ref}, first, function, before, at.Text()})
 			}
 			setter[field] = function
 		})
 	}
 	slices.SortFunc(found, func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.ref.Name, b.ref.Name),
-			cmp.Compare(a.field, b.field))
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Object.Name, b.Object.Name),
+			cmp.Compare(a.Field, b.Field))
 	})
 	return found
 }
