@@ -5,269 +5,289 @@
 package overcommit
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/internal/quantity"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Annotations of pods whose requests follow from a class.
-const (
-	AppliedAnnotation = "overcommit.inditex.dev/applied" // the class's name
-	CPUAnnotation     = "overcommit.inditex.dev/cpu"     // its ratios, with four decimals
-	MemoryAnnotation  = "overcommit.inditex.dev/memory"
-)
+//go:embed README.md
+var page string
 
-// Singleton is the name of the only Overcommit.
-const Singleton = "cluster"
+const function = "overcommit"
 
-// Class is an OvercommitClass that has been checked.
-type Class struct {
-	Name        string
-	CPU, Memory quantity.Ratio
-	// File and Line are where its author wrote it.
-	File string
-	Line int
-
-	excluded  *regexp.Regexp // nil: no namespace
-	isDefault bool
+// Function lowers requests.
+func Function() contract.Function {
+	kind := contract.Kind{Name: "Overcommit", Groups: []contract.Group{{Name: api.OvercommitGroup}},
+		Versions: []string{"v1alpha1", "v1alphav1"}, Own: true, Shared: true}
+	classes := kind
+	classes.Name = "OvercommitClass"
+	return contract.Function{
+		Name:    function,
+		Summary: "lower requests to a part of the limits, by OvercommitClasses",
+		Page:    page,
+		Kinds:   []contract.Kind{kind, classes},
+		New: func(p *contract.Package) contract.Steps {
+			s := &state{pkg: p, classes: make(map[string]*Class), counts: make(map[string]int),
+				remembered: make(map[index.Key]*Class), seen: make(map[string]*krm.Object)}
+			return contract.Steps{Collect: s.collect, Rendered: s.rendered, Resolve: s.resolve,
+				Run: s.run, Finish: s.summary}
+		},
+	}
 }
 
-// Excludes reports whether the class leaves a namespace alone.
-func (c *Class) Excludes(namespace string) bool {
-	return c.excluded != nil && c.excluded.MatchString(namespace)
-}
+// singleton is the name of the only Overcommit.
+const singleton = "cluster"
 
-// Policy is what all Overcommit objects of a package say together. The zero
-// Policy changes nothing.
-type Policy struct {
-	// Label is the key of the label that chooses a class; "" where no Overcommit
-	// says which, and then no class applies.
-	Label string
-	// File and Line are the Overcommit's.
-	File string
-	Line int
-
+// state is what a package says about overcommit, and what came of it.
+type state struct {
+	pkg *contract.Package
+	// label is the key of the label that chooses a class, and on the Overcommit that says so.
+	// Without one no class applies.
+	label        string
+	on           *krm.Object
 	classes      map[string]*Class
 	defaultClass *Class
+
+	seen       map[string]*krm.Object // the first object of a kind
+	remembered map[index.Key]*Class   // that an earlier render applied to generated workloads
+	failed     bool                   // it is not what its author meant
+
+	mu     sync.Mutex
+	counts map[string]int // of workloads, by class or by the reason for which none changed them
 }
 
-// Active reports whether the policy can change anything.
-func (p *Policy) Active() bool { return p.Label != "" }
+// fail reports an error in a field of an object.
+func (s *state) fail(o *krm.Object, rule, field, hint, message string, values ...any) {
+	f := o.Finding(finding.Error, function+"/"+rule, o.At(field), fmt.Sprintf(message, values...),
+		hint)
+	f.Field = field
+	s.pkg.Report.Add(f)
+	s.failed = true
+}
 
-// Names lists the classes.
-func (p *Policy) Names() []string { return slices.Sorted(maps.Keys(p.classes)) }
+// labelKey is the syntax of a label's key: an optional DNS prefix and a name.
+var labelKey = text.Pattern(
+	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+
+func (s *state) collect(o *krm.Object) {
+	s.seen[o.Kind] = cmp.Or(s.seen[o.Kind], o)
+	if o.Kind != "Overcommit" {
+		s.collectClass(o)
+		return
+	}
+	var in api.Overcommit
+	s.pkg.Report.Decode(o, function+"/field", &in)
+	switch key := in.Spec.OvercommitLabel; {
+	case o.Name != singleton:
+		s.fail(o, "not-cluster", "metadata.name", "name it cluster",
+			"there is only one Overcommit, and its name is cluster, not %q", o.Name)
+	case s.on != nil:
+		s.fail(o, "two-overcommits", "metadata.name",
+			"keep one; render folders for different clusters apart",
+			"a second Overcommit: the first is %s", placeOf(s.on))
+	case key == "":
+		s.fail(o, "no-label", "spec.overcommitLabel",
+			"set spec.overcommitLabel, for example to inditex.com/overcommit-class",
+			"no key of the label by which a class is chosen")
+	case len(key) > 253+64 || !labelKey().MatchString(key):
+		s.fail(o, "bad-label", "spec.overcommitLabel", "write it as inditex.com/overcommit-class",
+			"%q is not a label key", key)
+	default:
+		s.label, s.on = key, o
+	}
+}
+
+func placeOf(o *krm.Object) string { return fmt.Sprintf("%s:%d", o.Origin.File, o.Origin.Line) }
 
 // maxPattern is the longest regular expression, in bytes.
 const maxPattern = 512
 
-// Resolve checks the objects and makes a policy of them.
-func Resolve(overcommits []*api.Overcommit,
-	classes []*api.OvercommitClass) (Policy, []finding.Finding) {
-	r := resolver{policy: Policy{classes: make(map[string]*Class)}}
-	for _, o := range overcommits {
-		r.overcommit(o)
-	}
-	for _, c := range classes {
-		r.class(c)
-	}
-	if len(classes) > 0 && len(overcommits) == 0 {
-		c := classes[0]
-		r.about(finding.Warning, &c.TypeMeta, &c.ObjectMeta, &c.Origin)("no-overcommit", "",
-			"no class applies: the package has no Overcommit named cluster, which turns "+
-				"overcommit on",
-			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, "+
-				"metadata: {name: cluster}, spec: {overcommitLabel: …}}")
-	}
-	return r.policy, r.findings
-}
-
-type resolver struct {
-	policy   Policy
-	findings []finding.Finding
-}
-
-// about returns what reports findings about an object.
-func (r *resolver) about(severity finding.Severity, t *api.TypeMeta, m *api.ObjectMeta,
-	at *api.Origin) func(rule, field, message, hint string) {
-	return func(rule, field, message, hint string) {
-		f := finding.Finding{Rule: function + "/" + rule, Severity: severity, Message: message,
-			Hint: hint, Place: finding.Place{File: at.File, Line: at.Line, Field: field,
-				Object: finding.Ref{APIVersion: t.APIVersion, Kind: t.Kind, Name: m.Name}}}
-		if field != "" {
-			f.Line = at.LineOf(field)
-		}
-		r.findings = append(r.findings, f)
-	}
-}
-
-// label is the syntax of a label's key: an optional DNS prefix and a name.
-var label = text.Pattern(
-	`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-
-func (r *resolver) overcommit(o *api.Overcommit) {
-	fail := r.about(finding.Error, &o.TypeMeta, &o.ObjectMeta, &o.Origin)
-	switch key := o.Spec.OvercommitLabel; {
-	case o.Name != Singleton:
-		fail("not-cluster", "metadata.name",
-			fmt.Sprintf("there is only one Overcommit, and its name is cluster, not %q", o.Name),
-			"name it cluster")
-	case r.policy.Label != "":
-		fail("two-overcommits", "metadata.name",
-			fmt.Sprintf("a second Overcommit: the first is %s:%d", r.policy.File, r.policy.Line),
-			"keep one; render folders for different clusters apart")
-	case key == "":
-		fail("no-label", "spec.overcommitLabel",
-			"no key of the label by which a class is chosen",
-			"set spec.overcommitLabel, for example to inditex.com/overcommit-class")
-	case len(key) > 253+64 || !label().MatchString(key):
-		fail("bad-label", "spec.overcommitLabel",
-			fmt.Sprintf("%q is not a label key", key), "write it as inditex.com/overcommit-class")
-	default:
-		r.policy.Label, r.policy.File, r.policy.Line = key, o.Origin.File, o.Origin.Line
-	}
-}
-
-func (r *resolver) class(c *api.OvercommitClass) {
-	fail := r.about(finding.Error, &c.TypeMeta, &c.ObjectMeta, &c.Origin)
-	class := &Class{Name: c.Name, File: c.Origin.File, Line: c.Origin.Line, isDefault: c.Spec.IsDefault}
-	ratio := func(field string, n *api.Number) (ratio quantity.Ratio) {
+func (s *state) collectClass(o *krm.Object) {
+	var in api.OvercommitClass
+	s.pkg.Report.Decode(o, function+"/field", &in)
+	class := &Class{name: o.Name, place: placeOf(o)}
+	ratio := func(field string, n *api.Number) quantity.Ratio {
 		if n == nil {
-			fail("no-ratio", field, "the ratio of requests to limits is missing",
-				"set it; 1 leaves the requests as they are")
+			s.fail(o, "no-ratio", field, "set it; 1 leaves the requests as they are",
+				"the ratio of requests to limits is missing")
 			return quantity.Whole
 		}
 		ratio, err := quantity.ParseRatio(string(*n))
 		if err != nil {
-			fail("bad-ratio", field, err.Error(),
-				"write a number from 0.0001 to 1 with at most four decimals")
+			s.fail(o, "bad-ratio", field,
+				"write a number from 0.0001 to 1 with at most four decimals", "%v", err)
 			return quantity.Whole
 		}
 		return ratio
 	}
-	class.CPU = ratio("spec.cpuOvercommit", c.Spec.CPUOvercommit)
-	class.Memory = ratio("spec.memoryOvercommit", c.Spec.MemoryOvercommit)
-	if pattern := c.Spec.ExcludedNamespaces; len(pattern) > maxPattern {
-		fail("bad-pattern", "spec.excludedNamespaces",
-			fmt.Sprintf("%d characters are more than %d", len(pattern), maxPattern),
-			"shorten the regular expression")
+	class.cpu = ratio("spec.cpuOvercommit", in.Spec.CPUOvercommit)
+	class.memory = ratio("spec.memoryOvercommit", in.Spec.MemoryOvercommit)
+	if pattern := in.Spec.ExcludedNamespaces; len(pattern) > maxPattern {
+		s.fail(o, "bad-pattern", "spec.excludedNamespaces", "shorten the regular expression",
+			"%d characters are more than %d", len(pattern), maxPattern)
 	} else if pattern != "" {
 		var err error
 		if class.excluded, err = regexp.Compile(pattern); err != nil {
-			fail("bad-pattern", "spec.excludedNamespaces",
-				fmt.Sprintf("no regular expression: %s",
-					strings.TrimPrefix(err.Error(), "error parsing regexp: ")),
-				"correct it; the syntax is RE2's")
+			s.fail(o, "bad-pattern", "spec.excludedNamespaces",
+				"correct it; the syntax is RE2's", "no regular expression: %s",
+				strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
 	}
-	if other, taken := r.policy.classes[c.Name]; taken {
-		fail("two-classes", "metadata.name",
-			fmt.Sprintf("a second class %s: the first is %s:%d", c.Name, other.File, other.Line),
-			"rename one; render folders for different clusters apart")
+	if other, taken := s.classes[o.Name]; taken {
+		s.fail(o, "two-classes", "metadata.name",
+			"rename one; render folders for different clusters apart",
+			"a second class %s: the first is %s", o.Name, other.place)
 		return
 	}
-	r.policy.classes[c.Name] = class
-	if other := r.policy.defaultClass; class.isDefault && other != nil {
-		fail("two-defaults", "spec.isDefault",
-			fmt.Sprintf("a second default class: the first is %s (%s:%d)", other.Name, other.File,
-				other.Line),
-			"leave isDefault to one class")
-	} else if class.isDefault {
-		r.policy.defaultClass = class
+	s.classes[o.Name] = class
+	if other := s.defaultClass; in.Spec.IsDefault && other != nil {
+		s.fail(o, "two-defaults", "spec.isDefault", "leave isDefault to one class",
+			"a second default class: the first is %s (%s)", other.name, other.place)
+	} else if in.Spec.IsDefault {
+		s.defaultClass = class
 	}
 }
 
-// Remembered returns the class that an earlier render applied to an object, from
-// the annotations of its pods; nil where it applied none.
-func Remembered(o *krm.Object) *Class {
-	if !krm.ChangedBy(o, function) {
-		return nil
+// rendered remembers the class of a generated workload, whose place another may
+// take in this render.
+func (s *state) rendered(o *krm.Object) {
+	if class := remembered(o); class != nil {
+		s.remembered[index.KeyOf(o.Ref)] = class
 	}
-	pod, _ := o.PodTemplate()
-	name, _ := pod.Annotation(AppliedAnnotation)
-	cpu, _ := pod.Annotation(CPUAnnotation)
-	memory, _ := pod.Annotation(MemoryAnnotation)
-	c := &Class{Name: name}
-	var err1, err2 error
-	c.CPU, err1 = quantity.ParseRatio(cpu)
-	c.Memory, err2 = quantity.ParseRatio(memory)
-	if name == "" || err1 != nil || err2 != nil {
-		return nil // somebody has edited them
-	}
-	return c
 }
 
-// Apply notes the requests of all containers of a pod template, init containers
-// too, and the annotations of its pods. It says whether any container has a limit
-// that the class is about; a pod without one stays as it is.
-//
-// Source: 003, "Resource Management". Requests at ratio 1 stay as they are.
-func (c *Class) Apply(o *krm.Object, pod krm.PodTemplate,
-	changes *krm.Changes) (limited bool, findings []finding.Finding) {
-	for _, list := range [...]string{"initContainers", "containers"} {
-		seen := make(map[string]bool)
-		for container := range pod.Spec().Get(list).Items() {
-			name := container.Get("name")
-			limits := container.Get("resources", "limits")
-			if limits.IsNull() {
-				continue
-			}
-			if !name.IsScalar() || seen[name.Text()] {
-				findings = append(findings, o.Finding(finding.Error, "overcommit/container-name",
-					container, "a container without a name of its own",
-					"name it: Kubernetes demands it"))
-				continue
-			}
-			seen[name.Text()] = true
-			cpu, found := c.request(o, container, "cpu", c.CPU, quantity.CPU, changes)
-			findings = append(findings, found...)
-			memory, found := c.request(o, container, "memory", c.Memory, quantity.Memory, changes)
-			findings = append(findings, found...)
-			limited = limited || cpu || memory
+func (s *state) resolve() {
+	if c := s.seen["OvercommitClass"]; c != nil && s.seen["Overcommit"] == nil {
+		s.pkg.Report.Add(c.Finding(finding.Warning, function+"/no-overcommit", krm.Node{},
+			"no class applies: the package has no Overcommit named cluster, which turns "+
+				"overcommit on",
+			"add one: {apiVersion: overcommit.inditex.dev/v1alpha1, kind: Overcommit, "+
+				"metadata: {name: cluster}, spec: {overcommitLabel: …}}"))
+	}
+	if s.on == nil {
+		return
+	}
+	for ns := range s.pkg.Index.Namespaces() {
+		if n := ns.Get("metadata", "labels", s.label); n.Exists() && s.classes[n.Text()] == nil {
+			s.pkg.Report.Add(s.unknown(ns, n))
+			s.failed = true
 		}
 	}
-	if !limited || finding.Failed(findings) {
-		return limited, findings
-	}
-	for _, a := range [...]struct{ key, value string }{
-		{AppliedAnnotation, c.Name}, {CPUAnnotation, c.CPU.String()},
-		{MemoryAnnotation, c.Memory.String()},
-	} {
-		changes.Set(function, pod.Template, []string{"metadata", "annotations"}, a.key, `"`+a.value+`"`)
-	}
-	return limited, findings
 }
 
-// request notes one request of a container, where there is a limit.
-func (c *Class) request(o *krm.Object, container krm.Node, name string, ratio quantity.Ratio,
-	of func(string, quantity.Ratio) (string, error), changes *krm.Changes) (limited bool,
-	findings []finding.Finding) {
-	limit := container.Get("resources", "limits", name)
-	if limit.IsNull() {
-		return false, nil
+// unknown is the finding about a label that names no class.
+func (s *state) unknown(o *krm.Object, label krm.Node) finding.Finding {
+	hint := "the package has no OvercommitClass: add the class"
+	if names := slices.Sorted(maps.Keys(s.classes)); len(names) > 0 {
+		hint = "choose from " + strings.Join(names, ", ") + ", or add the class"
 	}
-	request, err := of(limit.Text(), ratio)
-	if err != nil {
-		return true, []finding.Finding{o.Finding(finding.Error, "overcommit/bad-limit", limit,
-			err.Error(), "write a quantity, such as 500m or 512Mi")}
+	return o.Finding(finding.Error, "overcommit/unknown-class", label,
+		fmt.Sprintf("OvercommitClass %q does not exist", label.Text()), hint)
+}
+
+// Reasons for which no class changed a workload.
+const (
+	excludedNamespace = "in an excluded namespace"
+	noClass           = "without a class"
+	noLimits          = "without limits"
+)
+
+// run sets on a workload the requests of its class, injected containers included,
+// whether or not it opted in to the injection.
+func (s *state) run(u *contract.Unit) {
+	pod, ok := u.Object.PodTemplate()
+	var class *Class
+	switch {
+	case !ok:
+		return
+	case s.on != nil:
+		if class, ok = s.class(u, pod); !ok {
+			return
+		}
+	case len(s.seen) > 0:
+		return
+	default: // a host may have dropped the classes since an earlier render
+		// the workload takes the place of one that was generated
+		class = cmp.Or(remembered(u.Before), s.remembered[index.KeyOf(u.Object.Ref)])
+		if class == nil {
+			return
+		}
 	}
-	if ratio.Whole() {
-		return true, nil
+	what := noClass
+	switch {
+	case class == nil:
+	case class.excluded != nil && class.excluded.MatchString(u.Object.Namespace):
+		what = excludedNamespace
+	case !u.Settle():
+		return
+	case class.apply(u):
+		what = class.name
+	default:
+		what = noLimits
 	}
-	if request == "0" && limit.Text() != "0" {
-		findings = append(findings, o.Finding(finding.Warning, "overcommit/nothing-requested",
-			limit,
-			fmt.Sprintf("%s of %s is less than the smallest unit: nothing is requested", ratio,
-				limit.Text()),
-			"raise the limit, or choose another class"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[what]++
+}
+
+// class finds the class of a workload: its pods' label decides, then that of its
+// namespace, then the default. No class is nil.
+//
+// Source: 003, "Webhook Decision Logic".
+func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok bool) {
+	if n := pod.Template.Get("metadata", "labels", s.label); n.Exists() {
+		if class, ok = s.classes[n.Text()]; !ok {
+			u.Findings = append(u.Findings, s.unknown(u.Object, n))
+		}
+		return class, ok
 	}
-	changes.Set(function, container, []string{"resources", "requests"}, name, request)
-	return true, findings
+	if n := u.Object.Get("metadata", "labels", s.label); n.Exists() {
+		u.Report(finding.Warning, "overcommit/label-not-on-pods", n,
+			"the label counts on pods only, and they do not have it",
+			"move it to the pod template's labels")
+	}
+	if ns := s.pkg.Index.Namespace(u.Object); ns != nil {
+		if n := ns.Get("metadata", "labels", s.label); n.Exists() {
+			class, ok = s.classes[n.Text()] // an unknown one has been reported
+			return class, ok
+		}
+	}
+	return s.defaultClass, true
+}
+
+// summary says how many workloads each class changed.
+func (s *state) summary() []finding.Finding {
+	total := 0
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s.classes)) {
+		total += s.counts[name]
+		class := s.classes[name]
+		parts = append(parts, fmt.Sprintf("%s %d (cpu %s, memory %s)", name, s.counts[name],
+			class.cpu, class.memory))
+	}
+	for _, why := range [...]string{excludedNamespace, noClass, noLimits} {
+		if n := s.counts[why]; n > 0 {
+			total += n
+			parts = append(parts, fmt.Sprintf("%s %d", why, n))
+		}
+	}
+	if total == 0 || s.failed || s.on == nil {
+		return nil
+	}
+	return []finding.Finding{s.on.Finding(finding.Info, "overcommit/summary", krm.Node{},
+		fmt.Sprintf("overcommit of %s: %s", text.Count(total, "workload"),
+			strings.Join(parts, ", ")), "")}
 }
