@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/internal/scalar"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/skills"
 )
 
@@ -61,10 +63,6 @@ type expander struct {
 	spec       *yaml.RNode // in template
 }
 
-func (e *expander) error(rule, field, message, hint string) {
-	e.Report(finding.Error, "agent/"+rule, field, message, hint)
-}
-
 // selector is the Deployment's. The operator selected by all labels of an Agent.
 func (e *expander) selector() map[string]string {
 	labels := make(map[string]string)
@@ -75,7 +73,8 @@ func (e *expander) selector() map[string]string {
 	return labels
 }
 
-func (e *expander) add(apiVersion, kind, name string, annotations map[string]string, body node.Fields) {
+func (e *expander) add(apiVersion, kind, name string,
+	annotations map[string]string, body node.Fields) {
 	labels := e.authorLabels()
 	if kind == "Deployment" {
 		maps.Copy(labels, e.optIn())
@@ -154,7 +153,7 @@ func (e *expander) images() {
 			if !placeholder(have) && have != image {
 				e.Report(finding.Info, "agent/image-replaced",
 					fmt.Sprintf("spec.podTemplateSpec.spec.containers[%d].image", i),
-					fmt.Sprintf("%s is replaced by %s of %s", have, image, at), "")
+					"", "%s is replaced by %s of %s", have, image, at)
 			}
 			node.Set(c, "image", image)
 		} else if placeholder(have) && e.agent.Spec.ImageSource == nil {
@@ -221,7 +220,7 @@ func (e *expander) annotations() map[string]string {
 		field := fmt.Sprintf("spec.skills[%d]", i)
 		key := keys.SkillPrefix + cmp.Or(s.Name, skills.Folder(s.Ref))
 		if problem, hint := skills.Check(key[len(keys.SkillPrefix):], s.Ref); problem != "" {
-			e.Report(finding.Error, "agent/skill", field, problem, hint)
+			e.Fail("skill", field, hint, "%v", errors.New(problem))
 		} else if _, twice := annotations[key]; twice {
 			e.Fail("skill", field, "remove it, or set another name", "a second skill is named %q",
 				key[len(keys.SkillPrefix):])
@@ -337,28 +336,37 @@ func (e *expander) serviceAccount() string {
 // rbac lets the account read the ConfigMaps and Secrets that the pods name, and
 // nothing else. Where they name none there is nothing to allow.
 func (e *expander) rbac(account string) {
-	configMaps, secrets := make(map[string]bool), make(map[string]bool)
-	references(e.spec, configMaps, secrets)
-	var rules []node.Fields
-	for _, kind := range []struct {
-		resource string
-		names    map[string]bool
-	}{{"configmaps", configMaps}, {"secrets", secrets}} {
-		if names := slices.Sorted(maps.Keys(kind.names)); len(names) > 0 {
-			rules = append(rules,
-				node.Map("apiGroups", []string{""}, "resources", []string{kind.resource},
-					"resourceNames", names, "verbs", []string{"get", "watch"}))
+	var all []krm.Reference
+	spec := podSpec(e.Object)
+	for _, list := range []string{"initContainers", "containers"} {
+		for c := range spec.Get(list).Items() {
+			all = append(all, krm.EnvironmentReferences(c)...)
 		}
+	}
+	for v := range spec.Get("volumes").Items() {
+		all = append(all, krm.VolumeReferences(v)...)
+	}
+	names := make(map[string][]string)
+	for _, r := range all {
+		if name := r.Name.Text(); name != "" {
+			names[r.Kind] = append(names[r.Kind], name)
+		}
+	}
+	var rules []node.Fields
+	for _, kind := range slices.Sorted(maps.Keys(names)) {
+		slices.Sort(names[kind])
+		rules = append(rules, node.Map("apiGroups", []string{""},
+			"resources", []string{strings.ToLower(kind) + "s"},
+			"resourceNames", slices.Compact(names[kind]), "verbs", []string{"get", "watch"}))
 	}
 	if len(rules) == 0 {
 		return
 	}
 	if e.Namespace == "" {
-		e.Report(finding.Warning, "agent/no-namespace", "metadata",
-			"no Role is generated for the ConfigMaps "+
-				"and Secrets that it names, because a RoleBinding needs the namespace of its "+
-				"ServiceAccount",
-			"set metadata.namespace, if the agent reads them through the API")
+		e.Report(finding.Warning, "agent/no-namespace",
+			"metadata", "set metadata.namespace, if the agent reads them through the API",
+			"no Role is generated for the ConfigMaps and Secrets "+
+				"that it names, because a RoleBinding needs the namespace of its ServiceAccount")
 		return
 	}
 	const group = "rbac.authorization.k8s.io"
@@ -369,32 +377,11 @@ func (e *expander) rbac(account string) {
 		[]node.Fields{node.Map("kind", "ServiceAccount", "name", account, "namespace", e.Namespace)}))
 }
 
-// references gathers the ConfigMaps and Secrets that containers and volumes of
-// a pod name.
-func references(spec *yaml.RNode, configMaps, secrets map[string]bool) {
-	note := func(names map[string]bool, n *yaml.RNode, key string) {
-		if name := node.Text(n, key); name != "" {
-			names[name] = true
-		}
+// podSpec returns the author's specification of the pods, which may be in place of the template.
+func podSpec(o *krm.Object) krm.Node {
+	spec := o.Get("spec", "podTemplateSpec")
+	if short := spec.Get("containers"); short.Exists() {
+		return spec
 	}
-	for _, list := range []string{"initContainers", "containers"} {
-		for _, c := range node.Items(spec, list) {
-			for _, env := range node.Items(c, "env") {
-				note(configMaps, node.Get(env, "valueFrom", "configMapKeyRef"), "name")
-				note(secrets, node.Get(env, "valueFrom", "secretKeyRef"), "name")
-			}
-			for _, from := range node.Items(c, "envFrom") {
-				note(configMaps, node.Get(from, "configMapRef"), "name")
-				note(secrets, node.Get(from, "secretRef"), "name")
-			}
-		}
-	}
-	for _, v := range node.Items(spec, "volumes") {
-		note(configMaps, node.Get(v, "configMap"), "name")
-		note(secrets, node.Get(v, "secret"), "secretName")
-		for _, source := range node.Items(node.Get(v, "projected"), "sources") {
-			note(configMaps, node.Get(source, "configMap"), "name")
-			note(secrets, node.Get(source, "secret"), "name")
-		}
-	}
+	return spec.Get("spec")
 }

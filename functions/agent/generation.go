@@ -123,12 +123,8 @@ func finish(tree *yaml.RNode, prefix string) error {
 
 // notes says what the migration of an Agent does beside moving fields.
 func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []foreign.Field) {
-	spec := o.Get("spec", "podTemplateSpec")
-	if short := spec.Get("containers"); !short.Exists() {
-		spec = spec.Get("spec")
-	}
 	first := true
-	for c := range spec.Get("containers").Items() {
+	for c := range podSpec(o).Get("containers").Items() {
 		image := c.Get("image")
 		for _, source := range []string{"imageSource", "image"} {
 			if image.Exists() && o.Get("spec", source).Exists() &&

@@ -43,6 +43,7 @@ const (
 
 func (s *state) expand(r *expand.Resource, g *generation) {
 	e := &expander{Resource: r, config: &s.config, generation: g, judged: s.judged}
+	r.Blame = e.blame
 	if !r.Decode("field", &e.actor) {
 		return
 	}
@@ -71,22 +72,6 @@ type expander struct {
 	merged map[string]any    // the spec with its flavors, nil without
 	from   map[string]string // the flavor, by the path of a field below spec
 	judged map[*krm.Object]bool
-}
-
-// Fail reports an error, and the flavor that the field is from.
-func (e *expander) Fail(rule, field, hint, message string, values ...any) {
-	if flavor := e.flavorOf(field); flavor != "" {
-		message, values = message+", by the flavor %s", append(values, flavor)
-	}
-	e.Resource.Fail(rule, field, hint, message, values...)
-}
-
-// FailIf calls Fail if something is wrong, and returns whether it is.
-func (e *expander) FailIf(wrong bool, rule, field, hint, message string, values ...any) bool {
-	if wrong {
-		e.Fail(rule, field, hint, message, values...)
-	}
-	return wrong
 }
 
 // add adds an object of a component with a spec, and the labels of all of them.

@@ -128,9 +128,8 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 			fmt.Sprintf("%s.env[%d]", at, i), "remove it", "%s is set by what is added", name)
 	}
 	for i, m := range node.Items(c, "volumeMounts") {
-		if path := node.Text(m, "mountPath"); path == socketDir || path == scriptPath ||
-			path == stateDir &&
-				len(e.actor.Spec.StateProxy) > 0 {
+		if path := node.Text(m, "mountPath"); path == socketDir ||
+			path == scriptPath || path == stateDir && len(e.actor.Spec.StateProxy) > 0 {
 			e.Fail("reserved-mount", fmt.Sprintf("%s.volumeMounts[%d].mountPath", at, i),
 				"mount yours elsewhere", "%s is mounted by what is added", path)
 		}
@@ -148,8 +147,7 @@ func checkPods(e *expander) {
 	selector := e.selector()
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
 		if have := node.Get(e.template, "metadata", "labels"); have != nil &&
-			node.Get(have, key) != nil &&
-			node.Text(have, key) != selector[key] {
+			node.Get(have, key) != nil && node.Text(have, key) != selector[key] {
 			e.Fail("reserved-label", templateAt+".metadata.labels",
 				"remove it, or choose another key",
 				"the label %s selects the pods: it is %s, not %s", key, selector[key],
@@ -204,9 +202,8 @@ func readTransport(e *expander) {
 		e.Fail("no-transport", "spec.transport",
 			"name one of spec.asya.transports in the configuration", "no transport")
 	case !known && names == "":
-		e.Fail("unknown-transport", "spec.transport",
-			"add spec.asya.transports."+name+
-				" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}",
+		e.Fail("unknown-transport", "spec.transport", "add spec.asya.transports."+
+			name+" to armature.yaml: {enabled: true, type: rabbitmq, config: {…}}",
 			"the configuration has no transport %q, nor any other", name)
 	case !known:
 		e.Fail("unknown-transport", "spec.transport", "choose from "+names,
@@ -291,11 +288,10 @@ func checkTransport(e *expander) {
 		"maxRetryCount of 1 or more, and retentionDays from 1 to 14",
 		"a number that a dead-letter queue does not take")
 	if c.Queues.ForceRecreate {
-		e.Report(finding.Warning, "async-actor/force-recreate", "spec.transport",
-			"forceRecreate has no effect: a render never deletes queues, as the operator did not",
-			fmt.Sprintf(
-				"remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
-				e.actor.Spec.Transport))
+		e.Report(finding.Warning, "async-actor/force-recreate", "spec.transport", fmt.Sprintf(
+			"remove spec.asya.transports.%s.config.queues.forceRecreate from armature.yaml",
+			e.actor.Spec.Transport),
+			"forceRecreate has no effect: a render never deletes queues, as the operator did not")
 	}
 	e.FailIf(e.Namespace == "", "no-namespace", "metadata", "set metadata.namespace",
 		"the queue is named after the actor's namespace, which the manifest does not say")
@@ -332,11 +328,10 @@ var (
 )
 
 func checkSQS(e *expander, c *api.AsyaTransportConfig) {
-	e.misconfigured(c.Host != "" || c.Port != 0 || c.Username != "" ||
-		c.PasswordSecretRef != nil || c.Exchange != "" || c.VHost != "" || c.Cluster != nil,
-		"config", "region, accountId, actorRoleArn, endpoint, visibilityTimeout, "+
-			"waitTimeSeconds, credentials, tags and queues only",
-		"a transport of type sqs has settings of rabbitmq")
+	e.misconfigured(c.Host != "" || c.Port != 0 || c.Username != "" || c.PasswordSecretRef != nil ||
+		c.Exchange != "" || c.VHost != "" || c.Cluster != nil, "config",
+		"region, accountId, actorRoleArn, endpoint, visibilityTimeout, waitTimeSeconds, "+
+			"credentials, tags and queues only", "a transport of type sqs has settings of rabbitmq")
 	e.misconfigured(c.Region == "", "config.region", "one such as eu-central-1", "no AWS region")
 	e.misconfigured(c.AccountID != "" && !accountID().MatchString(c.AccountID),
 		"config.accountId", "its twelve digits, in quotes", "%q is not an AWS account", c.AccountID)
@@ -347,10 +342,9 @@ func checkSQS(e *expander, c *api.AsyaTransportConfig) {
 		e.visibility() > 43200, "config",
 		"visibilityTimeout up to 43200 and waitTimeSeconds up to 20",
 		"a time that SQS does not take")
-	e.misconfigured(c.Credentials != nil &&
-		(c.Credentials.AccessKeyID == nil || c.Credentials.SecretAccessKey == nil),
-		"config.credentials", "both",
-		"credentials need accessKeyIdSecretRef and secretAccessKeySecretRef")
+	e.misconfigured(c.Credentials != nil && (c.Credentials.AccessKeyID == nil ||
+		c.Credentials.SecretAccessKey == nil), "config.credentials",
+		"both", "credentials need accessKeyIdSecretRef and secretAccessKeySecretRef")
 	e.misconfigured(c.Queues.DLQ.Enabled && c.AccountID == "", "config.accountId",
 		"its twelve digits, in quotes, or queues.dlq.enabled: false",
 		"a queue names its dead-letter queue by the AWS account")
@@ -365,8 +359,7 @@ func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 		"shorten the name, or take the dots out of it",
 		"SQS takes no queue named %s: at most %d letters, digits, - and _", name, maxSQSQueue)
 	account := node.Get(e.template, "spec", "serviceAccountName")
-	e.FailIf(account != nil && c.ActorRoleARN != "", "service-account",
-		templateAt+".spec.serviceAccountName",
-		"remove it, or take actorRoleArn out of the configuration",
+	e.FailIf(account != nil && c.ActorRoleARN != "", "service-account", templateAt+
+		".spec.serviceAccountName", "remove it, or take actorRoleArn out of the configuration",
 		"the role of the transport is bound to a ServiceAccount of its own, %s", e.accountName())
 }

@@ -182,13 +182,12 @@ func (e *expander) has(field string) bool {
 	return true
 }
 
-// flavorOf returns the flavor that a field is from, or the first of a list's; "" for one
-// of the actor.
-func (e *expander) flavorOf(field string) string {
+// blame names the flavor that a field is from, or the first of a list's; "" for one of the actor.
+func (e *expander) blame(field string) string {
 	path, _, _ := strings.Cut(strings.TrimPrefix(field, "spec."), "[")
 	for path != "" {
 		if name := e.from[path]; name != "" {
-			return name
+			return ", by the flavor " + name
 		}
 		end := max(strings.LastIndexByte(path, '.'), 0)
 		path = path[:end]

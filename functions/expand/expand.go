@@ -3,6 +3,7 @@
 package expand
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,7 +17,6 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -36,6 +36,9 @@ type Resource struct {
 	// Read reads an object of the core group as its author wrote it, such as a
 	// ConfigMap; nil where the package does not have it.
 	Read func(kind, namespace, name string) *krm.Object
+
+	// Blame returns how a message about a field ends, nil for all alike.
+	Blame func(field string) string
 
 	Lock
 
@@ -83,9 +86,8 @@ func Annotations(from ...map[string]string) map[string]string {
 	annotations := make(map[string]string)
 	for _, m := range from {
 		for key, value := range m {
-			if !krm.HostAnnotation(key) && key != krm.LocalConfig &&
-				!strings.HasPrefix(key, "kubectl.kubernetes.io/") &&
-				!strings.HasPrefix(key, keys.Own) {
+			if !krm.HostAnnotation(key) && key != krm.LocalConfig && !strings.HasPrefix(key,
+				"kubectl.kubernetes.io/") && !strings.HasPrefix(key, keys.Own) {
 				annotations[key] = value
 			}
 		}
@@ -126,18 +128,22 @@ func (r *Resource) Decode(rule string, into any) (ok bool) {
 	return !slices.ContainsFunc(r.Misread, func(f finding.Finding) bool { return f.Field == "" })
 }
 
-// Report adds a finding about a field such as spec.imageSource.image, or about
-// the deepest value on the way to it.
-func (r *Resource) Report(severity finding.Severity, rule, field, message, hint string) {
+// Report adds a finding about a field such as spec.imageSource.image, or about the deepest value on
+// the way to it. The texts in its message are shown without what may be secret in them.
+func (r *Resource) Report(severity finding.Severity, rule, field, hint, message string,
+	values ...any) {
+	message = Sprintf(message, values...)
+	if r.Blame != nil {
+		message += r.Blame(field)
+	}
 	f := r.Finding(severity, rule, r.At(field), message, hint)
 	f.Field = field
 	r.Findings = append(r.Findings, f)
 }
 
-// Fail reports an error of a rule of the function: its place, the remedy, and the message,
-// whose texts are shown without what may be secret in them.
+// Fail reports an error of a rule of the function.
 func (r *Resource) Fail(rule, field, hint, message string, values ...any) {
-	r.Report(finding.Error, r.Function+"/"+rule, field, Sprintf(message, values...), hint)
+	r.Report(finding.Error, r.Function+"/"+rule, field, hint, message, values...)
 }
 
 // FailIf calls Fail if something is wrong, and returns whether it is.
@@ -188,16 +194,14 @@ var (
 func (r *Resource) checkNames() {
 	refused := func(what, name, hint string) {
 		r.Report(finding.Error, "package/bad-name", "metadata.name",
-			fmt.Sprintf("the API server refuses %s %q, which is named after the %s", what, name,
-				r.Kind), hint)
+			hint, "the API server refuses %s %q, which is named after the %s", what, name, r.Kind)
 	}
 	for _, o := range r.Objects {
 		longest := identity.MaxName - max(0, len(o.Name)-len(r.Name))
 		switch {
 		case o.Kind == "Service" && !serviceName().MatchString(o.Name):
-			refused("the Service", o.Name,
-				fmt.Sprintf("begin with a letter, and use at most %d lower-case "+
-					"letters, digits and dashes", longest))
+			refused("the Service", o.Name, fmt.Sprintf("begin with a letter, "+
+				"and use at most %d lower-case letters, digits and dashes", longest))
 			return
 		case !identity.ValidName(o.Name):
 			refused("the "+o.Kind, o.Name,
@@ -207,9 +211,8 @@ func (r *Resource) checkNames() {
 		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
 			if value := o.Labels[key]; !labelValue().MatchString(value) &&
 				strings.Contains(value, r.Name) {
-				refused("the label "+key, value,
-					fmt.Sprintf("use at most %d characters",
-						identity.MaxName-(len(value)-len(r.Name))))
+				refused("the label "+key, value, fmt.Sprintf("use at most %d characters",
+					identity.MaxName-(len(value)-len(r.Name))))
 				return
 			}
 		}
@@ -300,86 +303,66 @@ func plain(n *yaml.Node) {
 
 // source is the value of the Source annotation, inside single quotes.
 func (r *Resource) source() (string, error) {
-	all := &yaml.Node{Kind: yaml.SequenceNode}
+	var all []any
 	for _, o := range append([]*krm.Object{r.Object}, r.Used...) {
-		tree, err := o.Parse()
+		data, err := o.JSON()
 		if err != nil {
 			return "", err
 		}
-		if err := forget(tree); err != nil {
+		value, err := exact(data)
+		if err != nil {
 			return "", err
 		}
-		all.Content = append(all.Content, tree.YNode())
+		krm.DropHostAnnotations(value)
+		delete(value, "status")
+		all = append(all, value)
 	}
-	if len(all.Content) == 1 {
-		all = all.Content[0]
-	}
-	data, err := AppendJSON(nil, all)
-	if err != nil {
-		return "", err
+	data := appendJSON(nil, all)
+	if len(all) == 1 {
+		data = appendJSON(nil, all[0])
 	}
 	if len(data) > maxSource {
-		return "", fmt.Errorf(
-			"%s has %d bytes as JSON, and the annotation that records it holds %d: move "+
-				"long texts to ConfigMaps", r.Ref, len(data), maxSource)
+		return "", fmt.Errorf("%s has %d bytes as JSON, and the annotation "+
+			"that records it holds %d: move long texts to ConfigMaps", r.Ref, len(data), maxSource)
 	}
-	// AppendJSON has escaped all else that a reader of YAML could stumble over
+	// appendJSON has escaped all else that a reader of YAML could stumble over
 	return strings.ReplaceAll(string(data), "'", "''"), nil
 }
 
-// forget drops what is not the author's: the status, and the books of hosts.
-func forget(tree *yaml.RNode) error {
-	err := tree.PipeE(yaml.Clear("status"))
-	for key := range tree.GetAnnotations() {
-		if key == krm.LocalConfig || krm.HostAnnotation(key) {
-			err = multi.Errors(err, tree.PipeE(yaml.ClearAnnotation(key)))
-		}
-	}
-	return multi.Errors(err, yaml.ClearEmptyAnnotations(tree))
+// exact reads an object of JSON, whose numbers stay as they are written.
+func exact(data []byte) (object map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	err = d.Decode(&object)
+	return object, err
 }
 
-// AppendJSON writes a value on one line. Its fields are sorted, as some hosts sort
+// appendJSON writes a value of JSON on one line. Its fields are sorted, as some hosts sort
 // them, so that it is the same through all of them.
-func AppendJSON(dst []byte, n *yaml.Node) ([]byte, error) {
-	var err error
-	switch {
-	case n.Kind == yaml.DocumentNode:
-		return AppendJSON(dst, n.Content[0])
-	case n.Kind == yaml.AliasNode:
-		return AppendJSON(dst, n.Alias)
-	case n.Kind == yaml.MappingNode:
+func appendJSON(dst []byte, value any) []byte {
+	switch value := value.(type) {
+	case map[string]any:
 		dst = append(dst, '{')
-		fields := slices.Collect(slices.Chunk(n.Content, 2))
-		slices.SortStableFunc(fields,
-			func(a, b []*yaml.Node) int { return strings.Compare(a[0].Value, b[0].Value) })
-		for i, f := range fields {
+		for i, key := range slices.Sorted(maps.Keys(value)) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = append(scalar.AppendJSON(dst, f[0].Value), ':')
-			if dst, err = AppendJSON(dst, f[1]); err != nil {
-				return nil, err
-			}
+			dst = appendJSON(append(scalar.AppendJSON(dst, key), ':'), value[key])
 		}
-		return append(dst, '}'), err
-	case n.Kind == yaml.SequenceNode:
+		return append(dst, '}')
+	case []any:
 		dst = append(dst, '[')
-		for i, item := range n.Content {
+		for i, item := range value {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = AppendJSON(dst, item); err != nil {
-				return nil, err
-			}
+			dst = appendJSON(dst, item)
 		}
-		return append(dst, ']'), nil
-	case n.ShortTag() == yaml.NodeTagString:
-		return scalar.AppendJSON(dst, n.Value), nil
+		return append(dst, ']')
+	case string:
+		return scalar.AppendJSON(dst, value)
+	case nil:
+		return append(dst, "null"...)
 	}
-	var value any
-	if err := n.Decode(&value); err != nil {
-		return nil, err
-	}
-	data, err := json.Marshal(value)
-	return append(dst, data...), err
+	return fmt.Append(dst, value) // a number, true or false
 }

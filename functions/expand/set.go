@@ -98,8 +98,7 @@ func (s *Set) Resolve(base Resource, runs func(*Maker) bool) {
 		in.Lookup, in.Read = s.lookup(r), s.read(r)
 		if r.Name == "" {
 			in.Report(finding.Error, "package/no-name", "metadata",
-				fmt.Sprintf("the %s has no metadata.name, after which its objects are named",
-					r.Kind), "name it")
+				"name it", "the %s has no metadata.name, after which its objects are named", r.Kind)
 		} else if r.maker.Expand(in); !in.Failed() {
 			in.checkNames()
 		}
@@ -131,9 +130,9 @@ func (s *Set) claim(r *resource, in *Resource) {
 		case other == nil:
 			s.claimed[what] = r
 		case other.Ref != r.Ref:
-			in.Report(finding.Error, "package/claimed", "metadata.name",
-				fmt.Sprintf("the %s is also generated for %s (%s:%d)", what, other.Ref,
-					other.Origin.File, other.Origin.Line), "rename one of the two")
+			in.Report(finding.Error, "package/claimed",
+				"metadata.name", "rename one of the two", "the %s is also generated for %s (%s:%d)",
+				what, other.Ref, other.Origin.File, other.Origin.Line)
 		}
 	}
 }
@@ -147,9 +146,8 @@ func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *
 			if r.Kind != kind || r.Group() != group || r.Namespace != namespace {
 				continue
 			}
-			if r.Name != name &&
-				!(slices.Contains(index.PreviousNames(r.Object), name) &&
-					index.Affixes(r.Object) == index.Affixes(from.Object)) {
+			if r.Name != name && !(slices.Contains(index.PreviousNames(r.Object), name) &&
+				index.Affixes(r.Object) == index.Affixes(from.Object)) {
 				continue
 			}
 			if depth := index.SharedFolders(r.Origin.File, from.Origin.File); depth > best {
@@ -182,27 +180,26 @@ func (s *Set) read(from *resource) func(kind, namespace, name string) *krm.Objec
 func (s *Set) enter(r *resource, in *Resource) {
 	texts, err := in.Text()
 	if err != nil {
-		in.Report(finding.Error, "package/source", "", err.Error(), "")
+		in.Report(finding.Error, "package/source", "", "", "%v", err)
 		return
 	}
 	for i, o := range in.Objects {
 		k := index.Key{Kind: o.Kind, Namespace: r.Namespace, Name: o.Name}
 		owner, taken := s.index.Authored(k, r.Origin.File)
-		if other := s.madeBy[k]; o.Shared && other != nil && other.Kind == r.Kind && other.Ref != r.Ref {
+		if other := s.madeBy[k]; o.Shared && other != nil &&
+			other.Kind == r.Kind && other.Ref != r.Ref {
 			continue // has it
 		}
 		r.texts = append(r.texts, texts[i])
 		if other := s.madeBy[k]; other != nil &&
-			(other.APIVersion != r.APIVersion || other.Kind != r.Kind ||
-				other.Name != r.Name) {
+			(other.APIVersion != r.APIVersion || other.Kind != r.Kind || other.Name != r.Name) {
 			owner, taken = fmt.Sprintf("%s (%s:%d)", other.Ref, other.Origin.File,
 				other.Origin.Line), true
 		}
 		if taken {
-			in.Report(finding.Error, "package/name-taken", "metadata.name",
-				fmt.Sprintf("the %s %s that the %s generates already exists in %s", o.Kind, o.Name,
-					r.Ref, owner),
-				"rename or remove one of the two")
+			in.Report(finding.Error, "package/name-taken",
+				"metadata.name", "rename or remove one of the two", "the %s %s that the "+
+					"%s generates already exists in %s", o.Kind, o.Name, r.Ref, owner)
 			continue
 		}
 		s.madeBy[k] = r
@@ -233,8 +230,8 @@ func (s *Set) Made(k index.Key) *krm.Object {
 	}
 	for _, text := range r.texts {
 		o := new(krm.Object)
-		if isObject, err := o.ReadMade(text, r.Object); err == nil && isObject && o.Kind == k.Kind &&
-			o.Name == k.Name {
+		if isObject, err := o.ReadMade(text, r.Object); err == nil &&
+			isObject && o.Kind == k.Kind && o.Name == k.Name {
 			return o
 		}
 	}
@@ -347,23 +344,18 @@ func (s *Set) CollectSources(generated *krm.Object,
 // moved sets on a resource the namespace, and its own one the name, that a host
 // has given the object that remembers it.
 func moved(data []byte, to *krm.Object, own bool) []byte {
-	tree, err := yaml.Parse(string(data))
-	if err != nil {
+	object, err := exact(data)
+	metadata, ok := object["metadata"].(map[string]any)
+	if err != nil || !ok {
 		return data
 	}
 	if own {
-		err = tree.PipeE(yaml.SetK8sName(to.Name))
+		metadata["name"] = to.Name
 	}
-	if to.Namespace != "" {
-		err = multi.Errors(err, tree.PipeE(yaml.SetK8sNamespace(to.Namespace)))
-	} else {
-		err = multi.Errors(err, tree.PipeE(yaml.Lookup("metadata"), yaml.Clear("namespace")))
+	if metadata["namespace"] = to.Namespace; to.Namespace == "" {
+		delete(metadata, "namespace")
 	}
-	out, err2 := AppendJSON(nil, tree.YNode())
-	if multi.Errors(err, err2) != nil {
-		return data
-	}
-	return out
+	return appendJSON(nil, object)
 }
 
 // ResolveSources adds to the package the custom resources that only generated

@@ -224,8 +224,8 @@ func agentCard(e *expander, d *declarative) string {
 	case err != nil:
 		e.Fail("field", "spec", "", "%v", err)
 	case !known:
-		e.Report(finding.Warning, "kagent-agent/card", "",
-			"the lock has no signature of this agent's card", "run `armature card sign`")
+		e.Report(finding.Warning, "kagent-agent/card",
+			"", "run `armature card sign`", "the lock has no signature of this agent's card")
 	}
 	return string(signed)
 }

@@ -100,9 +100,8 @@ func (s *settings) modelConfig(r *expand.Resource) {
 		for _, p := range providers {
 			names = append(names, p.name)
 		}
-		r.Fail("unsupported", "spec.provider",
-			"choose from "+strings.Join(names, ", ")+", or use a BYO agent",
-			"the provider %q is not expanded", spec.Provider)
+		r.Fail("unsupported", "spec.provider", "choose from "+strings.Join(names, ", ")+
+			", or use a BYO agent", "the provider %q is not expanded", spec.Provider)
 		return
 	}
 	secret, key := spec.APIKeySecret != "", spec.APIKeySecretKey != ""
@@ -135,11 +134,10 @@ func (s *settings) modelConfig(r *expand.Resource) {
 	r.FailIf(spec.Foundry != nil && spec.Foundry.Endpoint == "", "endpoint",
 		"spec.foundry.endpoint", "set it: an endpointFrom is not read", "no endpoint")
 	if a := spec.AzureOpenAI; a != nil && a.AzureADToken != "" {
-		r.Report(finding.Warning, "kagent-agent/token", "spec.azureOpenAI.azureAdToken",
-			"the token is in the manifest, and in the Deployment of each agent that "+
-				"names this model",
-			"remove it, and give the agents AZURE_AD_TOKEN from a Secret in "+
-				"spec.declarative.deployment.env")
+		r.Report(finding.Warning, "kagent-agent/token",
+			"spec.azureOpenAI.azureAdToken", "remove it, and give the agents "+
+				"AZURE_AD_TOKEN from a Secret in spec.declarative.deployment.env", "the token is in "+
+				"the manifest, and in the Deployment of each agent that names this model")
 	}
 }
 
@@ -154,7 +152,7 @@ func checkSettings(r *expand.Resource, path string, settings reflect.Value) {
 			r.FailIf(err != nil || math.IsNaN(f) || math.IsInf(f, 0), "number", at,
 				`write it as "0.7"`, "%q is not a number", value.String())
 		case option == "ignored" && r.Has(at):
-			r.Report(finding.Info, "kagent-agent/ignored", at, "kagent ignores this field", "")
+			r.Report(finding.Info, "kagent-agent/ignored", at, "", "kagent ignores this field")
 		}
 	}
 }

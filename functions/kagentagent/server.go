@@ -63,16 +63,15 @@ func (s *settings) server(r *expand.Resource) {
 			"set it to the port on which the server listens", "no target port")
 	default:
 		if http.TargetPort != d.Port {
-			r.Report(finding.Warning, "kagent-agent/port", "spec.httpTransport.targetPort",
-				fmt.Sprintf(
-					"the server listens on %d, and its Service leads to %d, where nothing listens",
-					http.TargetPort, d.Port),
-				"set spec.deployment.port to the same: a server of the transport http has no "+
-					"gateway before it")
+			r.Report(finding.Warning, "kagent-agent/port",
+				"spec.httpTransport.targetPort", "set spec.deployment.port "+
+					"to the same: a server of the transport http has no gateway before it",
+				"the server listens on %d, and its Service leads to %d, where nothing listens",
+				http.TargetPort, d.Port)
 		}
 		if http.TLS != nil {
-			r.Report(finding.Info, "kagent-agent/ignored", "spec.httpTransport.tls",
-				"kmcp ignores this field", "")
+			r.Report(finding.Info, "kagent-agent/ignored",
+				"spec.httpTransport.tls", "", "kmcp ignores this field")
 		}
 		target["sse"] = object{"host": "localhost", "port": http.TargetPort, "path": http.Path}
 	}

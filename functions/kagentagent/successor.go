@@ -71,9 +71,8 @@ func (s *Succession) Begin() error {
 		s.spec["claude"] != nil:
 		return fmt.Errorf("it does not run kagent's own harness: set spec.kagent, and no other")
 	case !digested().MatchString(image):
-		return fmt.Errorf(
-			"spec.workload.image %q has no digest, which kagent 1.0 demands: write it as "+
-				"registry/name@sha256:…", image)
+		return fmt.Errorf("spec.workload.image "+
+			"%q has no digest, which kagent 1.0 demands: write it as registry/name@sha256:…", image)
 	case s.spec["substrate"] == nil:
 		return fmt.Errorf(
 			"it has no spec.substrate: name the WorkerPool and the location of snapshots")
@@ -155,11 +154,11 @@ func (c *conversion) drop(path, reason string) {
 // lose drops a field that has to be looked at, because the agent may need it.
 func (c *conversion) lose(path, reason, hint string) {
 	c.drop(path, reason)
-	c.warn(path, reason, hint)
+	c.warn(path, hint, reason)
 }
 
-func (c *conversion) warn(path, message, hint string) {
-	c.Report(finding.Warning, "migrate/kagent", path, message, hint)
+func (c *conversion) warn(path, hint, message string, values ...any) {
+	c.Report(finding.Warning, "migrate/kagent", path, hint, message, values...)
 }
 
 // fieldsOf returns the mapping in a field of the object.
@@ -191,9 +190,8 @@ func (c *conversion) add(kind, name string, spec any) {
 
 // served reports whether the object is of the version that kagent 0.10 serves.
 func (c *conversion) served(version string) bool {
-	c.FailIf(c.APIVersion != group+"/"+version, "kagent", "apiVersion",
-		"convert it to "+group+"/"+version+" first", "%s of %s is not what kagent 0.10 serves",
-		c.Kind, c.APIVersion)
+	c.FailIf(c.APIVersion != group+"/"+version, "kagent", "apiVersion", "convert it to "+
+		group+"/"+version+" first", "%s of %s is not what kagent 0.10 serves", c.Kind, c.APIVersion)
 	return !c.Failed()
 }
 
@@ -303,8 +301,8 @@ func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
 	delete(harness, "kagent")
 	harness["byo"] = object{}
 	harness["workload"] = given(object{"image": image, "command": []string{d.Cmd}, "args": d.Args})
-	c.warn("spec.byo", "kagent 1.0 speaks A2A with a BYO image by a contract of its own",
-		"check that the image keeps it")
+	c.warn("spec.byo", "check that the image keeps it",
+		"kagent 1.0 speaks A2A with a BYO image by a contract of its own")
 	return d
 }
 
@@ -388,9 +386,8 @@ func (c *conversion) tool(t *tool, at string) (bindings []any) {
 		"a server is in the namespace of the AgentTemplate in kagent 1.0")
 	if m.Kind != "RemoteMCPServer" && m.Kind != "ToolServer" {
 		c.warn(at+".mcpServer.kind",
-			fmt.Sprintf("kagent 1.0 binds a RemoteMCPServer, and this is %s %s",
-				cmp.Or(m.Kind, "MCPServer"), m.Name),
-			"write a RemoteMCPServer of this name with the address of its Service")
+			"write a RemoteMCPServer of this name with the address of its Service",
+			"kagent 1.0 binds a RemoteMCPServer, and this is %s %s", cmp.Or(m.Kind, "MCPServer"), m.Name)
 	}
 	if len(m.AllowedHeaders) > 0 {
 		c.lose(at+".mcpServer.allowedHeaders", "a binding has no headers",
