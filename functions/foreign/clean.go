@@ -10,6 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/skills"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -204,16 +205,8 @@ func (c *Cleaning) metadata() {
 func Injected(name, image string) bool {
 	theirs := slices.ContainsFunc(webhookImages,
 		func(part string) bool { return strings.Contains(image, part) })
-	return (theirs || slices.Contains(sidecarImages, imageName(image))) &&
+	return (theirs || slices.Contains(sidecarImages, skills.Folder(image))) &&
 		slices.Contains(webhookContainers, name)
-}
-
-// imageName is the last part of an image's repository.
-func imageName(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	name := image[strings.LastIndexByte(image, '/')+1:]
-	name, _, _ = strings.Cut(name, ":")
-	return name
 }
 
 // fromWebhook says why a container goes: because the webhook put it there.

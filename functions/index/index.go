@@ -7,6 +7,7 @@ package index
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -161,15 +162,7 @@ func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 
 // Namespaces returns all Namespaces of the package, in no order.
 func (x *Index) Namespaces() iter.Seq[*krm.Object] {
-	return func(yield func(*krm.Object) bool) {
-		for _, all := range x.namespaces {
-			for _, ns := range all {
-				if !yield(ns) {
-					return
-				}
-			}
-		}
-	}
+	return slices.Values(slices.Concat(slices.Collect(maps.Values(x.namespaces))...))
 }
 
 // All returns all entries.
@@ -199,15 +192,7 @@ func (x *Index) Shares(id ID) bool {
 }
 
 // WorkloadKinds returns the kinds of workloads that the package has.
-func (x *Index) WorkloadKinds() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for kind := range x.workloads {
-			if !yield(kind) {
-				return
-			}
-		}
-	}
-}
+func (x *Index) WorkloadKinds() iter.Seq[string] { return maps.Keys(x.workloads) }
 
 // SharedFolders counts the folders that two files have in common, from the root.
 func SharedFolders(a, b string) (depth int) {

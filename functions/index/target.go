@@ -17,7 +17,7 @@ import (
 func (x *Index) Targets(o *krm.Object, ref api.TargetRef) (found []ID) {
 	k := Key{ref.Kind, o.Namespace, ref.Name}
 	matches := func(e *Entry) bool {
-		return (ref.APIVersion == "" || e.Group() == group(ref.APIVersion)) && !x.outdated(e)
+		return (ref.APIVersion == "" || e.Group() == group(ref.APIVersion)) && !x.Outdated(e)
 	}
 	if found = x.Nearest(k, o.Origin.File, matches); len(found) > 0 {
 		return found
@@ -30,8 +30,8 @@ func (x *Index) Targets(o *krm.Object, ref api.TargetRef) (found []ID) {
 	return found
 }
 
-// outdated reports whether this render makes the object of an earlier one again.
-func (x *Index) outdated(old *Entry) bool {
+// Outdated reports whether this render makes the object of an earlier one again.
+func (x *Index) Outdated(old *Entry) bool {
 	if !old.Generated || old.Made {
 		return false
 	}

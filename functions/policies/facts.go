@@ -98,7 +98,7 @@ type targetRef struct {
 func (s *state) unsure() (ids []index.ID) {
 	for id, e := range s.pkg.Index.All() {
 		switch {
-		case e.Generated && !e.Made && s.madeAgain(e):
+		case s.pkg.Index.Outdated(e):
 		case e.Made, kinds.Is(e.Kind), e.Kind == "Service" && e.APIVersion == "v1":
 			ids = append(ids, id)
 		case e.Group() == "gateway.networking.k8s.io" &&
@@ -114,37 +114,26 @@ func (s *state) unsure() (ids []index.ID) {
 	return ids
 }
 
-// madeAgain reports whether this render makes an object of an earlier one again.
-func (s *state) madeAgain(old *index.Entry) bool {
-	for _, e := range s.pkg.Index.Named(old.Key) {
-		if e.Made {
-			return true
-		}
-	}
-	return false
-}
-
-// look notes what an object says. It keeps nothing of the object itself.
+// look notes what an object says.
 func (s *state) look(id index.ID, o *krm.Object) {
 	f := &s.facts
+	o = o.Clone()
 	made, _ := o.Annotation(keys.RenderedFor)
 	if made != "" {
 		if source, ok := o.Annotation(keys.Source); ok {
-			f.sources[o.Namespace+" "+made] = strings.Clone(source)
+			f.sources[o.Namespace+" "+made] = source
 		}
 		if config := o.Get("data", "config.json"); config.Exists() {
 			of := o.Namespace + " " + made
 			// What fetches the skills of an Agent has a file of that name as well.
 			if _, _, declarative := ofConfig(config.Text()); declarative || f.configs[of] == "" {
-				f.configs[of] = strings.Clone(config.Text())
+				f.configs[of] = config.Text()
 			}
 		}
 	}
-	at := &object{Ref: finding.Ref{APIVersion: strings.Clone(o.APIVersion),
-		Kind: strings.Clone(o.Kind), Namespace: strings.Clone(o.Namespace),
-		Name: strings.Clone(o.Name)}, file: o.Origin.File}
+	at := &object{Ref: o.Ref, file: o.Origin.File}
 	if pod, ok := o.PodTemplate(); ok {
-		at.pods = newWorkload(o, pod, strings.Clone(made))
+		at.pods = newWorkload(o, pod, made)
 	} else if !slices.Contains(kindsWithSpec, o.Kind) {
 		return
 	} else if data, err := o.JSON(); err != nil || json.Unmarshal(data, at) != nil {
@@ -185,12 +174,11 @@ func newWorkload(o *krm.Object, pod krm.PodTemplate, made string) *workload {
 		for c := range pod.Spec().Get(list).Items() {
 			for p := range c.Get("ports").Items() {
 				if n, ok := p.Get("containerPort").Int(); ok && p.Get("name").Exists() {
-					w.ports[strings.Clone(p.Get("name").Text())] = n
+					w.ports[p.Get("name").Text()] = n
 				}
 			}
 			for e := range c.Get("env").Items() {
-				name, text :=
-					strings.Clone(e.Get("name").Text()), strings.Clone(e.Get("value").Text())
+				name, text := e.Get("name").Text(), e.Get("value").Text()
 				switch named := addressVariable(name); {
 				case strings.Contains(text, "://") || named && text != "":
 					w.env = append(w.env, call{url: text})
@@ -201,16 +189,17 @@ func newWorkload(o *krm.Object, pod krm.PodTemplate, made string) *workload {
 			}
 		}
 	}
-	tools, t := o.Annotation(keys.Tools)
-	calls, c := o.Annotation(keys.Calls)
-	w.tools, w.calls, w.stated = strings.Clone(tools), strings.Clone(calls), t || c
+	var t, c bool
+	w.tools, t = o.Annotation(keys.Tools)
+	w.calls, c = o.Annotation(keys.Calls)
+	w.stated = t || c
 	return w
 }
 
 func texts(n krm.Node) map[string]string {
 	out := map[string]string{}
 	for key, value := range n.Fields() {
-		out[strings.Clone(key)] = strings.Clone(value.Text())
+		out[key] = value.Text()
 	}
 	return out
 }

@@ -4,7 +4,6 @@
 package policies
 
 import (
-	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -88,7 +87,7 @@ func misconfigured(p *contract.Package, field, message, hint string) {
 // modeOf a field of the configuration.
 func modeOf(p *contract.Package, field string, value *string) mode {
 	if value == nil || *value == string(report) || *value == string(enforce) {
-		return mode(deref(value))
+		return mode(node.Or(value, ""))
 	}
 	misconfigured(p, field, fmt.Sprintf("%q is neither report nor enforce", text.Shown(*value)),
 		"write report, and enforce once the findings are right")
@@ -113,13 +112,6 @@ func check(p *contract.Package, field string, a *api.AddressSpec) {
 	if a.Port != nil && (*a.Port < 1 || *a.Port > 65535) {
 		misconfigured(p, field, fmt.Sprintf("%d is not a port", *a.Port), "use 1 to 65535")
 	}
-}
-
-func deref[T any](p *T) (value T) {
-	if p != nil {
-		value = *p
-	}
-	return value
 }
 
 // run derives the policies of an object: of a workload what it may reach, of a Service who
@@ -197,6 +189,3 @@ func unknown(u *contract.Unit, problems []string) {
 				"the package")
 	}
 }
-
-// quoted names, for a message.
-func quoted(names []string) string { return cmp.Or(strings.Join(names, ", "), "nothing") }

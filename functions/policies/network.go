@@ -14,6 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/identity"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
 	"github.com/armature-dev/armature/functions/skills"
@@ -83,7 +84,7 @@ func (s *state) dns(w *object) []destination {
 	kubeSystem := "kube-system"
 	a := cmp.Or(s.spec.DNS,
 		&api.AddressSpec{Namespace: &kubeSystem, Pods: map[string]string{"k8s-app": "kube-dns"}})
-	peers, number := ofAddress(w.Namespace, a), cmp.Or(deref(a.Port), 53)
+	peers, number := ofAddress(w.Namespace, a), node.Or(a.Port, 53)
 	return []destination{{peers: peers, says: "DNS", port: port{"UDP", number}},
 		{peers: peers, says: "DNS", port: port{"TCP", number}}}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -105,7 +106,7 @@ func (s *state) resolve(from *object, content string) (d destination, local bool
 		}
 	}
 	if a := s.spec.Addresses[host]; a != nil {
-		d.peers, d.port.Port = ofAddress(from.Namespace, a), cmp.Or(deref(a.Port), number)
+		d.peers, d.port.Port = ofAddress(from.Namespace, a), node.Or(a.Port, number)
 		return d, false, ""
 	}
 	if notIP == nil {

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -37,7 +38,7 @@ func (a *allowed) says(server string) string {
 	if a.all {
 		return "all tools of " + server
 	}
-	return server + ": " + quoted(slices.Sorted(maps.Keys(a.names)))
+	return server + ": " + cmp.Or(strings.Join(slices.Sorted(maps.Keys(a.names)), ", "), "nothing")
 }
 
 // literal of CEL.

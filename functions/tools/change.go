@@ -2,6 +2,7 @@ package tools
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -162,15 +163,11 @@ func required(schema any) (names []string) {
 // values returns the single values of a definition by their paths.
 func values(d Definition) map[string]string {
 	all := make(map[string]string)
-	for path, text := range map[string]string{"title": d.Title, "description": d.Description} {
-		if text != "" {
-			all[path] = text
+	var fields map[string]any
+	if data, err := json.Marshal(d); err == nil && json.Unmarshal(data, &fields) == nil {
+		for name, value := range fields {
+			flatten(all, name, value)
 		}
-	}
-	flatten(all, "inputSchema", d.InputSchema)
-	flatten(all, "outputSchema", d.OutputSchema)
-	if d.Annotations != nil {
-		flatten(all, "annotations", d.Annotations)
 	}
 	return all
 }
