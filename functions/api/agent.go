@@ -24,28 +24,16 @@ type AgentSpec struct {
 	// operator it is 8000.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
 	// Skills are mounted into the containers of the pods. Default: none.
-	Skills []AgentSkill `json:"skills,omitempty"`
+	Skills []struct {
+		// Name is that of the folder, and the one in SKILL.md. Default: the last part of the
+		// repository.
+		Name string `json:"name,omitempty"`
+		// Ref of the image: oci://registry/repository:tag, with a digest or without.
+		Ref string `json:"ref"`
+	} `json:"skills,omitempty"`
 	// PodTemplateSpec is a pod template. The pod's spec may also be here directly,
 	// as 001 writes it. Required.
 	PodTemplateSpec any `json:"podTemplateSpec"`
-}
-
-// AgentSkill is an image with a skill (agentskills.io).
-type AgentSkill struct {
-	// Name is that of the folder, and the one in SKILL.md. Default: the last part of the
-	// repository.
-	Name string `json:"name,omitempty"`
-	// Ref of the image: oci://registry/repository:tag, with a digest or without.
-	Ref string `json:"ref"`
-}
-
-// KagentiSpec configures what Agents become.
-type KagentiSpec struct {
-	// Generation says whose objects are rendered: "document" (the default: 000's,
-	// with the Service <agent>-svc) or "operator" (those of Kagenti's operator since
-	// December 2025: the Service <agent>, port 8000, and pods whose missing security
-	// contexts are filled in).
-	Generation *string `json:"generation,omitempty"`
 }
 
 // ImageSource has either of its fields.

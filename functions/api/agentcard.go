@@ -24,16 +24,13 @@ type AgentCardSpec struct {
 
 // LabelSelector is Kubernetes' own: all of it has to match.
 type LabelSelector struct {
-	MatchLabels      map[string]string     `json:"matchLabels,omitempty"`
-	MatchExpressions []SelectorRequirement `json:"matchExpressions,omitempty"`
-}
-
-// SelectorRequirement is one expression of a LabelSelector.
-type SelectorRequirement struct {
-	Key string `json:"key"`
-	// Operator is In, NotIn, Exists or DoesNotExist.
-	Operator string   `json:"operator"`
-	Values   []string `json:"values,omitempty"`
+	MatchLabels      map[string]string `json:"matchLabels,omitempty"`
+	MatchExpressions []struct {
+		Key string `json:"key"`
+		// Operator is In, NotIn, Exists or DoesNotExist.
+		Operator string   `json:"operator"`
+		Values   []string `json:"values,omitempty"`
+	} `json:"matchExpressions,omitempty"`
 }
 
 // CardEndpoint is where a pod serves its card.

@@ -24,14 +24,49 @@ type TraceSpec struct {
 	// AgentTrace replaces that of RenderConfig.
 	Exporters []ExporterSpec `json:"exporters,omitempty"`
 	// Sampling says which traces are kept. Default: always_on.
-	Sampling *SamplingSpec `json:"sampling,omitempty"`
+	Sampling *struct {
+		// Type is "always_on" (the default), "always_off", "probabilistic" or
+		// "parentbased_probabilistic". Omitted with a rate, it is probabilistic.
+		Type *string `json:"type,omitempty"`
+		// Rate is the share of traces to keep, 0 to 1. Required with the
+		// probabilistic types.
+		Rate *json.Number `json:"rate,omitempty"`
+	} `json:"sampling,omitempty"`
 	// GenAI switches what is captured of prompts and completions. Default: off.
-	GenAI *GenAISpec `json:"genai,omitempty"`
+	GenAI *struct {
+		// Enabled records GenAI spans. Default false.
+		Enabled *bool `json:"enabled,omitempty"`
+		// CapturePrompts records what was asked. Default false.
+		CapturePrompts *bool `json:"capturePrompts,omitempty"`
+		// CaptureCompletions records what was answered. Default false.
+		CaptureCompletions *bool `json:"captureCompletions,omitempty"`
+		// CaptureModelParameters records temperature and the like. Default false.
+		CaptureModelParameters *bool `json:"captureModelParameters,omitempty"`
+	} `json:"genai,omitempty"`
 	// ResourceAttributes go on every span. Default: service.name, the
 	// workload's name. They are added to those of RenderConfig.
 	ResourceAttributes map[string]string `json:"resourceAttributes,omitempty"`
 	// Integration connects observability platforms. Default: none.
-	Integration *IntegrationSpec `json:"integration,omitempty"`
+	Integration *struct {
+		// MLflow is an MLflow tracking server.
+		MLflow *struct {
+			// Enabled is false by default.
+			Enabled *bool `json:"enabled,omitempty"`
+			// TrackingURI is the server's URL. Required when enabled.
+			TrackingURI *string `json:"trackingUri,omitempty"`
+			// ExperimentName groups runs. Default: the workload's name.
+			ExperimentName *string `json:"experimentName,omitempty"`
+		} `json:"mlflow,omitempty"`
+		// Prometheus is the agent's own metrics endpoint.
+		Prometheus *struct {
+			// Enabled is false by default.
+			Enabled *bool `json:"enabled,omitempty"`
+			// Port is where the agent serves metrics. Default 9090.
+			Port *int `json:"port,omitempty"`
+			// Path is where on that port. Default "/metrics".
+			Path *string `json:"path,omitempty"`
+		} `json:"prometheus,omitempty"`
+	} `json:"integration,omitempty"`
 }
 
 // ExporterSpec sends spans somewhere.
@@ -48,54 +83,6 @@ type ExporterSpec struct {
 	// Insecure leaves TLS out. Default: true for an endpoint without a scheme,
 	// as in 001's sample code; the scheme decides where there is one.
 	Insecure *bool `json:"insecure,omitempty"`
-}
-
-// SamplingSpec is the strategy that picks traces.
-type SamplingSpec struct {
-	// Type is "always_on" (the default), "always_off", "probabilistic" or
-	// "parentbased_probabilistic". Omitted with a rate, it is probabilistic.
-	Type *string `json:"type,omitempty"`
-	// Rate is the share of traces to keep, 0 to 1. Required with the
-	// probabilistic types.
-	Rate *json.Number `json:"rate,omitempty"`
-}
-
-// GenAISpec follows OpenTelemetry's GenAI semantic conventions.
-type GenAISpec struct {
-	// Enabled records GenAI spans. Default false.
-	Enabled *bool `json:"enabled,omitempty"`
-	// CapturePrompts records what was asked. Default false.
-	CapturePrompts *bool `json:"capturePrompts,omitempty"`
-	// CaptureCompletions records what was answered. Default false.
-	CaptureCompletions *bool `json:"captureCompletions,omitempty"`
-	// CaptureModelParameters records temperature and the like. Default false.
-	CaptureModelParameters *bool `json:"captureModelParameters,omitempty"`
-}
-
-// IntegrationSpec connects observability platforms.
-type IntegrationSpec struct {
-	MLflow     *MLflowSpec     `json:"mlflow,omitempty"`
-	Prometheus *PrometheusSpec `json:"prometheus,omitempty"`
-}
-
-// MLflowSpec is an MLflow tracking server.
-type MLflowSpec struct {
-	// Enabled is false by default.
-	Enabled *bool `json:"enabled,omitempty"`
-	// TrackingURI is the server's URL. Required when enabled.
-	TrackingURI *string `json:"trackingUri,omitempty"`
-	// ExperimentName groups runs. Default: the workload's name.
-	ExperimentName *string `json:"experimentName,omitempty"`
-}
-
-// PrometheusSpec is the agent's own metrics endpoint.
-type PrometheusSpec struct {
-	// Enabled is false by default.
-	Enabled *bool `json:"enabled,omitempty"`
-	// Port is where the agent serves metrics. Default 9090.
-	Port *int `json:"port,omitempty"`
-	// Path is where on that port. Default "/metrics".
-	Path *string `json:"path,omitempty"`
 }
 
 // AgentTraceStatus is observed by a controller and ignored by rendering.

@@ -15,12 +15,36 @@ type AsyncActorSpec struct {
 	// generation 0.2; generation next uses the only one that is enabled.
 	Transport string `json:"transport,omitempty"`
 	// Sidecar changes the container that is added.
-	Sidecar AsyaSidecar `json:"sidecar,omitempty"`
-	Timeout AsyaTimeout `json:"timeout,omitempty"`
+	Sidecar struct {
+		// Image replaces that of the configuration.
+		Image AsyaImage `json:"image,omitempty"`
+		// ImagePullPolicy is Always, IfNotPresent (the default) or Never.
+		ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
+		// Resources are the container's, as in any pod. Default: none.
+		Resources map[string]any `json:"resources,omitempty"`
+		// Env is added to what the container gets; a variable of the same name gives way.
+		Env []map[string]any `json:"env,omitempty"`
+	} `json:"sidecar,omitempty"`
+	// Timeout bounds work, in seconds.
+	Timeout struct {
+		// Processing is for one message. Default 300.
+		Processing *int `json:"processing,omitempty"`
+		// GracefulShutdown is the pods' terminationGracePeriodSeconds. Default 30.
+		GracefulShutdown *int `json:"gracefulShutdown,omitempty"`
+	} `json:"timeout,omitempty"`
 	Scaling AsyaScaling `json:"scaling,omitempty"`
 	// Workload is what works. Required with generation 0.2; generation next has the
 	// fields below in its place.
-	Workload AsyaWorkload `json:"workload,omitempty"`
+	Workload struct {
+		// Kind is Deployment (the default) or StatefulSet.
+		Kind string `json:"kind,omitempty"`
+		// Replicas counts where scaling is not enabled. Default 1.
+		Replicas *int `json:"replicas,omitempty"`
+		// PythonExecutable starts the runtime. Default python3.
+		PythonExecutable string `json:"pythonExecutable,omitempty"`
+		// Template is a pod template with one container asya-runtime. Required.
+		Template map[string]any `json:"template,omitempty"`
+	} `json:"workload,omitempty"`
 
 	// Flavors name EnvironmentConfigs of Crossplane whose data are parts of this spec, at
 	// most 8. What the actor says replaces what they say.
@@ -36,7 +60,14 @@ type AsyncActorSpec struct {
 	Resources       map[string]any   `json:"resources,omitempty"`
 	VolumeMounts    []map[string]any `json:"volumeMounts,omitempty"`
 	// SecretRefs are variables whose values are keys of Secrets.
-	SecretRefs []AsyaSecretRef `json:"secretRefs,omitempty"`
+	SecretRefs []struct {
+		SecretName string `json:"secretName"`
+		// Keys are keys of the Secret, and the variables that get their values.
+		Keys []struct {
+			Key    string `json:"key"`
+			EnvVar string `json:"envVar"`
+		} `json:"keys"`
+	} `json:"secretRefs,omitempty"`
 	// PythonExecutable starts the runtime. Default python3.
 	PythonExecutable string `json:"pythonExecutable,omitempty"`
 	// Replicas counts where scaling is not enabled. Default 1.
@@ -46,14 +77,23 @@ type AsyncActorSpec struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	Volumes      []map[string]any  `json:"volumes,omitempty"`
 	// Resiliency says what the sidecar does about failures. Default: nothing.
-	Resiliency *AsyaResiliency `json:"resiliency,omitempty"`
+	Resiliency *struct {
+		// ActorTimeout bounds work on one message, as a Go duration. Default 5m.
+		ActorTimeout string           `json:"actorTimeout,omitempty"`
+		Policies     map[string]any   `json:"policies,omitempty"`
+		Rules        []map[string]any `json:"rules,omitempty"`
+	} `json:"resiliency,omitempty"`
 	// StateProxy are stores that the handler sees as files.
 	StateProxy []AsyaState `json:"stateProxy,omitempty"`
 	// InitContainers and Sidecars are more containers of the pod, as in any pod. No name
 	// begins with "asya-".
 	InitContainers []map[string]any `json:"initContainers,omitempty"`
 	Sidecars       []map[string]any `json:"sidecars,omitempty"`
-	Tracing        *AsyaTracing     `json:"tracing,omitempty"`
+	// Tracing says where the sidecar sends its traces.
+	Tracing *struct {
+		// Endpoint is that of OTLP: tempo:4317. Default: none.
+		Endpoint string `json:"endpoint,omitempty"`
+	} `json:"tracing,omitempty"`
 
 	AsyaClaim `json:",inline"`
 }
@@ -64,8 +104,13 @@ type AsyaClaim struct {
 	// CompositionSelector and CompositionRef choose a Composition by labels and by name.
 	// That of the transport has the label asya.sh/transport and is named
 	// asyncactor-<type>; another type than the transport's is an error.
-	CompositionSelector *AsyaCompositionSelector `json:"compositionSelector,omitempty"`
-	CompositionRef      *AsyaCompositionRef      `json:"compositionRef,omitempty"`
+	CompositionSelector *struct {
+		MatchLabels map[string]string `json:"matchLabels,omitempty"`
+	} `json:"compositionSelector,omitempty"`
+	// CompositionRef names a Composition.
+	CompositionRef *struct {
+		Name string `json:"name"`
+	} `json:"compositionRef,omitempty"`
 	// The others say how Crossplane works, and a render does not.
 	CompositionRevisionSelector any `json:"compositionRevisionSelector,omitempty"`
 	CompositionRevisionRef      any `json:"compositionRevisionRef,omitempty"`
@@ -76,16 +121,6 @@ type AsyaClaim struct {
 	PublishConnectionDetailsTo  any `json:"publishConnectionDetailsTo,omitempty"`
 }
 
-// AsyaCompositionSelector chooses a Composition by its labels.
-type AsyaCompositionSelector struct {
-	MatchLabels map[string]string `json:"matchLabels,omitempty"`
-}
-
-// AsyaCompositionRef names a Composition.
-type AsyaCompositionRef struct {
-	Name string `json:"name"`
-}
-
 // AsyaState is a store that the handler sees as files below a path. A connector, one
 // more container of the pod, reads and writes the store.
 type AsyaState struct {
@@ -93,66 +128,22 @@ type AsyaState struct {
 	// asya-state-proxy-<name>. Required, and unique in the actor.
 	Name string `json:"name"`
 	// Mount.Path is absolute. Required.
-	Mount AsyaStateMount `json:"mount"`
+	Mount struct {
+		Path string `json:"path"`
+	} `json:"mount"`
 	// WriteMode is buffered (the default: a file is sent when it is closed) or
 	// passthrough (as it is written, without seeking).
-	WriteMode string        `json:"writeMode,omitempty"`
-	Connector AsyaConnector `json:"connector"`
-}
-
-// AsyaStateMount is where the handler sees a store.
-type AsyaStateMount struct {
-	Path string `json:"path"`
-}
-
-// AsyaConnector is the container of a store.
-type AsyaConnector struct {
-	// Image is required.
-	Image string `json:"image"`
-	// ImagePullPolicy is Always, IfNotPresent (the default) or Never.
-	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-	// Env and Resources are those of a container. Default: none.
-	Env       []map[string]any `json:"env,omitempty"`
-	Resources map[string]any   `json:"resources,omitempty"`
-}
-
-// AsyaTracing says where the sidecar sends its traces.
-type AsyaTracing struct {
-	// Endpoint is that of OTLP: tempo:4317. Default: none.
-	Endpoint string `json:"endpoint,omitempty"`
-}
-
-// AsyaSecretRef names a Secret in the namespace of the actor.
-type AsyaSecretRef struct {
-	SecretName string          `json:"secretName"`
-	Keys       []AsyaSecretKey `json:"keys"`
-}
-
-// AsyaSecretKey is a key of a Secret, and the variable that gets its value.
-type AsyaSecretKey struct {
-	Key    string `json:"key"`
-	EnvVar string `json:"envVar"`
-}
-
-// AsyaResiliency is what the sidecar does about failures. It gets Policies and Rules as
-// JSON.
-type AsyaResiliency struct {
-	// ActorTimeout bounds work on one message, as a Go duration. Default 5m.
-	ActorTimeout string           `json:"actorTimeout,omitempty"`
-	Policies     map[string]any   `json:"policies,omitempty"`
-	Rules        []map[string]any `json:"rules,omitempty"`
-}
-
-// AsyaSidecar changes the container asya-sidecar.
-type AsyaSidecar struct {
-	// Image replaces that of the configuration.
-	Image AsyaImage `json:"image,omitempty"`
-	// ImagePullPolicy is Always, IfNotPresent (the default) or Never.
-	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-	// Resources are the container's, as in any pod. Default: none.
-	Resources map[string]any `json:"resources,omitempty"`
-	// Env is added to what the container gets; a variable of the same name gives way.
-	Env []map[string]any `json:"env,omitempty"`
+	WriteMode string `json:"writeMode,omitempty"`
+	// Connector is the container of a store.
+	Connector struct {
+		// Image is required.
+		Image string `json:"image"`
+		// ImagePullPolicy is Always, IfNotPresent (the default) or Never.
+		ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
+		// Env and Resources are those of a container. Default: none.
+		Env       []map[string]any `json:"env,omitempty"`
+		Resources map[string]any   `json:"resources,omitempty"`
+	} `json:"connector"`
 }
 
 // AsyaImage is an image: text or, in generation next, a mapping with repository, tag and
@@ -183,14 +174,6 @@ func (i AsyaImage) Parts() (p AsyaImageParts, mapping bool, err error) {
 	d := json.NewDecoder(strings.NewReader(string(i)))
 	d.DisallowUnknownFields()
 	return p, true, d.Decode(&p)
-}
-
-// AsyaTimeout bounds work, in seconds.
-type AsyaTimeout struct {
-	// Processing is for one message. Default 300.
-	Processing *int `json:"processing,omitempty"`
-	// GracefulShutdown is the pods' terminationGracePeriodSeconds. Default 30.
-	GracefulShutdown *int `json:"gracefulShutdown,omitempty"`
 }
 
 // AsyaScaling is by the length of the queue, with KEDA.
@@ -225,17 +208,14 @@ type AsyaTrigger struct {
 	// Name is that in a formula; "queue" is the trigger of the actor's queue.
 	Name string `json:"name,omitempty"`
 	// AuthenticationRef names a TriggerAuthentication, or a ClusterTriggerAuthentication.
-	AuthenticationRef *AsyaAuthenticationRef `json:"authenticationRef,omitempty"`
+	AuthenticationRef *struct {
+		Name string `json:"name"`
+		// Kind is TriggerAuthentication (the default) or ClusterTriggerAuthentication.
+		Kind string `json:"kind,omitempty"`
+	} `json:"authenticationRef,omitempty"`
 	// MetricType is AverageValue, Value or Utilization. Default: the scaler's.
 	MetricType       string `json:"metricType,omitempty"`
 	UseCachedMetrics *bool  `json:"useCachedMetrics,omitempty"`
-}
-
-// AsyaAuthenticationRef names what a trigger logs in with.
-type AsyaAuthenticationRef struct {
-	Name string `json:"name"`
-	// Kind is TriggerAuthentication (the default) or ClusterTriggerAuthentication.
-	Kind string `json:"kind,omitempty"`
 }
 
 // AsyaAdvanced is KEDA's "advanced".
@@ -247,18 +227,6 @@ type AsyaAdvanced struct {
 	Target           string `json:"target,omitempty"`
 	ActivationTarget string `json:"activationTarget,omitempty"`
 	MetricType       string `json:"metricType,omitempty"`
-}
-
-// AsyaWorkload is a Deployment or a StatefulSet.
-type AsyaWorkload struct {
-	// Kind is Deployment (the default) or StatefulSet.
-	Kind string `json:"kind,omitempty"`
-	// Replicas counts where scaling is not enabled. Default 1.
-	Replicas *int `json:"replicas,omitempty"`
-	// PythonExecutable starts the runtime. Default python3.
-	PythonExecutable string `json:"pythonExecutable,omitempty"`
-	// Template is a pod template with one container asya-runtime. Required.
-	Template map[string]any `json:"template,omitempty"`
 }
 
 // AsyaSpec configures what the values of the operator's Helm chart did.
@@ -314,10 +282,14 @@ type AsyaTransportConfig struct {
 	ActorRoleARN string `json:"actorRoleArn,omitempty"`
 	Endpoint     string `json:"endpoint,omitempty"`
 	// VisibilityTimeout is seconds. Default: twice the actor's timeout.processing.
-	VisibilityTimeout int               `json:"visibilityTimeout,omitempty"`
-	WaitTimeSeconds   int               `json:"waitTimeSeconds,omitempty"`
-	Credentials       *AWSCredentials   `json:"credentials,omitempty"`
-	Tags              map[string]string `json:"tags,omitempty"`
+	VisibilityTimeout int `json:"visibilityTimeout,omitempty"`
+	WaitTimeSeconds   int `json:"waitTimeSeconds,omitempty"`
+	// Credentials are static ones.
+	Credentials *struct {
+		AccessKeyID     *SecretKey `json:"accessKeyIdSecretRef,omitempty"`
+		SecretAccessKey *SecretKey `json:"secretAccessKeySecretRef,omitempty"`
+	} `json:"credentials,omitempty"`
+	Tags map[string]string `json:"tags,omitempty"`
 
 	Queues AsyaQueues `json:"queues,omitempty"`
 }
@@ -332,30 +304,21 @@ type AsyaQueues struct {
 	// operator nor a render deletes queues because of it, as a warning says.
 	ForceRecreate bool `json:"forceRecreate,omitempty"`
 	// DLQ declares queues for the messages that nobody could work on.
-	DLQ AsyaDLQ `json:"dlq,omitempty"`
-}
-
-// AsyaDLQ is about dead-letter queues, as in the operator's chart.
-type AsyaDLQ struct {
-	// Enabled declares them. Default false. SQS has one for all actors (of a
-	// namespace, in generation next) and needs accountId; RabbitMQ has one each.
-	Enabled bool `json:"enabled,omitempty"`
-	// MaxRetryCount is how often SQS hands a message out before it goes there, and
-	// RetentionDays how long SQS keeps it. Default 3 and 14. RabbitMQ uses neither.
-	MaxRetryCount *int `json:"maxRetryCount,omitempty"`
-	RetentionDays *int `json:"retentionDays,omitempty"`
+	DLQ struct {
+		// Enabled declares them. Default false. SQS has one for all actors (of a
+		// namespace, in generation next) and needs accountId; RabbitMQ has one each.
+		Enabled bool `json:"enabled,omitempty"`
+		// MaxRetryCount is how often SQS hands a message out before it goes there, and
+		// RetentionDays how long SQS keeps it. Default 3 and 14. RabbitMQ uses neither.
+		MaxRetryCount *int `json:"maxRetryCount,omitempty"`
+		RetentionDays *int `json:"retentionDays,omitempty"`
+	} `json:"dlq,omitempty"`
 }
 
 // SecretKey is a key of a Secret.
 type SecretKey struct {
 	Name string `json:"name"`
 	Key  string `json:"key"`
-}
-
-// AWSCredentials are static ones.
-type AWSCredentials struct {
-	AccessKeyID     *SecretKey `json:"accessKeyIdSecretRef,omitempty"`
-	SecretAccessKey *SecretKey `json:"secretAccessKeySecretRef,omitempty"`
 }
 
 // ClusterRef names a RabbitmqCluster.

@@ -31,7 +31,16 @@ type AgentRuntimeSpec struct {
 	// TargetRef names the workload. Required.
 	TargetRef TargetRef `json:"targetRef"`
 	// Identity is the earlier group's, agent.kagenti.dev.
-	Identity *AgentRuntimeIdentity `json:"identity,omitempty"`
+	Identity *struct {
+		// SPIFFE says in which trust domain the workload is.
+		SPIFFE *struct {
+			// TrustDomain is SPIFFESpec.TrustDomain.
+			TrustDomain *string `json:"trustDomain,omitempty"`
+		} `json:"spiffe,omitempty"`
+		// AllowedAudiences are audiences of tokens that are accepted beside the
+		// workload's own.
+		AllowedAudiences []string `json:"allowedAudiences,omitempty"`
+	} `json:"identity,omitempty"`
 	// AuthBridgeMode is AuthBridgeSpec.Mode. Default: the RenderConfig's.
 	AuthBridgeMode *string `json:"authBridgeMode,omitempty"`
 	// MTLSMode is AuthBridgeSpec.MTLS. Default: the RenderConfig's.
@@ -45,18 +54,4 @@ type AgentRuntimeSpec struct {
 	EgressEnforcement *string `json:"egressEnforcement,omitempty"`
 	// InboundInterception is "reverse-proxy", the default.
 	InboundInterception *string `json:"inboundInterception,omitempty"`
-}
-
-// AgentRuntimeIdentity is the identity of the workload.
-type AgentRuntimeIdentity struct {
-	SPIFFE *AgentRuntimeSPIFFE `json:"spiffe,omitempty"`
-	// AllowedAudiences are audiences of tokens that are accepted beside the
-	// workload's own.
-	AllowedAudiences []string `json:"allowedAudiences,omitempty"`
-}
-
-// AgentRuntimeSPIFFE says in which trust domain the workload is.
-type AgentRuntimeSPIFFE struct {
-	// TrustDomain is SPIFFESpec.TrustDomain.
-	TrustDomain *string `json:"trustDomain,omitempty"`
 }

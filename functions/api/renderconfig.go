@@ -44,11 +44,23 @@ type RenderConfigSpec struct {
 	// Asya configures the transports and sidecars of AsyncActors.
 	Asya *AsyaSpec `json:"asya,omitempty"`
 	// Kagenti says how the controller of Kagenti's Agents was set up.
-	Kagenti *KagentiSpec `json:"kagenti,omitempty"`
+	Kagenti *struct {
+		// Generation says whose objects are rendered: "document" (the default: 000's,
+		// with the Service <agent>-svc) or "operator" (those of Kagenti's operator since
+		// December 2025: the Service <agent>, port 8000, and pods whose missing security
+		// contexts are filled in).
+		Generation *string `json:"generation,omitempty"`
+	} `json:"kagenti,omitempty"`
 	// Kagent says how the controller of kagent's Agents was set up.
 	Kagent *KagentSpec `json:"kagent,omitempty"`
 	// Skills says how workloads get the skills that they name.
-	Skills *SkillsSpec `json:"skills,omitempty"`
+	Skills *struct {
+		// Mount is "image" (the default: an image volume, Kubernetes 1.35 and later) or "init"
+		// (an init container copies the image).
+		Mount *string `json:"mount,omitempty"`
+		// Path has a folder for each skill. Default /skills.
+		Path *string `json:"path,omitempty"`
+	} `json:"skills,omitempty"`
 	// Trace is for all workloads what an AgentTrace is for one.
 	Trace *TraceSpec `json:"trace,omitempty"`
 	// Policies derives what agents may reach from what they are bound to. Default: nothing.
@@ -72,15 +84,6 @@ type ImageFieldSpec struct {
 	// Is says what the field has: image, artifact (a reference to another OCI artifact),
 	// commit (of a Git repository) or version (of an object in a bucket). Default image.
 	Is string `json:"is,omitempty"`
-}
-
-// SkillsSpec says how skills are mounted.
-type SkillsSpec struct {
-	// Mount is "image" (the default: an image volume, Kubernetes 1.35 and later) or "init"
-	// (an init container copies the image).
-	Mount *string `json:"mount,omitempty"`
-	// Path has a folder for each skill. Default /skills.
-	Path *string `json:"path,omitempty"`
 }
 
 // PoliciesSpec says which policies are derived, and what becomes of them.
@@ -117,13 +120,10 @@ type ComponentSpec struct {
 	ImagePullPolicy *string `json:"imagePullPolicy,omitempty"`
 	// Resources replace the profile's entry by entry; an empty string removes
 	// an entry.
-	Resources *ResourcesSpec `json:"resources,omitempty"`
-}
-
-// ResourcesSpec is a container's requests and limits.
-type ResourcesSpec struct {
-	Requests *ResourceList `json:"requests,omitempty"`
-	Limits   *ResourceList `json:"limits,omitempty"`
+	Resources *struct {
+		Requests *ResourceList `json:"requests,omitempty"`
+		Limits   *ResourceList `json:"limits,omitempty"`
+	} `json:"resources,omitempty"`
 }
 
 // ResourceList holds Kubernetes quantities: "100m", "64Mi".

@@ -21,18 +21,24 @@ type IdentitySpec struct {
 	// provider. Default: enabled, with Keycloak.
 	ClientRegistration *ClientRegistrationSpec `json:"clientRegistration,omitempty"`
 	// Inbound is about tokens that arrive. Default: enabled, validating.
-	Inbound *InboundSpec `json:"inbound,omitempty"`
+	Inbound *struct {
+		// Enabled injects auth-proxy. Default true.
+		Enabled *bool `json:"enabled,omitempty"`
+		// Port is where auth-proxy listens. Default 8080.
+		Port *int `json:"port,omitempty"`
+		// TargetPort is where the agent listens. Default 8081.
+		TargetPort *int `json:"targetPort,omitempty"`
+		// Validation says what a token has to be.
+		Validation *ValidationSpec `json:"validation,omitempty"`
+	} `json:"inbound,omitempty"`
 	// Outbound is about tokens that leave. Default: enabled, exchanging.
 	Outbound *OutboundSpec `json:"outbound,omitempty"`
 	// TokenExchange is the short form of 001, "Migration Example".
-	TokenExchange *IssuerSpec `json:"tokenExchange,omitempty"`
-}
-
-// IssuerSpec is the short form for those who only have an issuer to name.
-type IssuerSpec struct {
-	// Issuer is another spelling of inbound.validation.issuer, which wins if both
-	// are set.
-	Issuer *string `json:"issuer,omitempty"`
+	TokenExchange *struct {
+		// Issuer is another spelling of inbound.validation.issuer, which wins if both
+		// are set.
+		Issuer *string `json:"issuer,omitempty"`
+	} `json:"tokenExchange,omitempty"`
 }
 
 // SPIFFESpec configures spiffe-helper.
@@ -126,18 +132,6 @@ type GCPSpec struct {
 	Audience *string `json:"audience,omitempty"`
 }
 
-// InboundSpec configures auth-proxy.
-type InboundSpec struct {
-	// Enabled injects auth-proxy. Default true.
-	Enabled *bool `json:"enabled,omitempty"`
-	// Port is where auth-proxy listens. Default 8080.
-	Port *int `json:"port,omitempty"`
-	// TargetPort is where the agent listens. Default 8081.
-	TargetPort *int `json:"targetPort,omitempty"`
-	// Validation says what a token has to be.
-	Validation *ValidationSpec `json:"validation,omitempty"`
-}
-
 // ValidationSpec says which inbound tokens are good.
 type ValidationSpec struct {
 	// Enabled checks tokens at all. Default true.
@@ -218,20 +212,18 @@ type TargetSpec struct {
 
 // DestinationRule is a target for some destinations.
 type DestinationRule struct {
-	Match DestinationMatch `json:"match"`
+	// Match selects destinations.
+	Match struct {
+		// Host is a host name, without a port, where * matches the characters of one
+		// label and ** matches any. Required.
+		Host string `json:"host"`
+	} `json:"match"`
 	// Target says what the token becomes. Required unless passthrough is true.
 	Target *TargetSpec `json:"target,omitempty"`
 	// TokenURL overrides the endpoint for these destinations.
 	TokenURL *string `json:"tokenUrl,omitempty"`
 	// Passthrough leaves the token as it is. Default false.
 	Passthrough *bool `json:"passthrough,omitempty"`
-}
-
-// DestinationMatch selects destinations.
-type DestinationMatch struct {
-	// Host is a host name, without a port, where * matches the characters of one
-	// label and ** matches any. Required.
-	Host string `json:"host"`
 }
 
 // TokenExchangeStatus is observed by a controller and ignored by rendering.
