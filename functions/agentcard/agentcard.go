@@ -37,33 +37,31 @@ func Check(card *api.AgentCard) []finding.Finding {
 	spec := &card.Spec
 	switch {
 	case spec.Selector == nil && spec.TargetRef == nil:
-		c.failIf(true, "no-target", "spec", "the card has neither a selector nor a targetRef",
-			"set spec.selector.matchLabels, or spec.targetRef")
+		c.failIf(true, "no-target", "spec", "set spec.selector.matchLabels, or spec.targetRef",
+			"the card has neither a selector nor a targetRef")
 	case spec.Selector != nil && spec.TargetRef != nil:
-		c.failIf(true, "two-targets", "spec.targetRef", "the card has a selector and a targetRef",
-			"keep one of them")
+		c.failIf(true, "two-targets", "spec.targetRef",
+			"keep one of them", "the card has a selector and a targetRef")
 	case spec.TargetRef != nil:
-		c.failIf(spec.TargetRef.Kind == "" || spec.TargetRef.Name == "", "no-target",
-			"spec.targetRef", "the reference needs kind and name", "set both")
+		c.failIf(spec.TargetRef.Kind == "" || spec.TargetRef.Name == "",
+			"no-target", "spec.targetRef", "set both", "the reference needs kind and name")
 	default:
 		c.selector(spec.Selector)
 	}
 	if e := spec.Endpoint; e != nil {
 		path, port, scheme := node.Or(e.Path, "/"), node.Or(e.Port, 1), node.Or(e.Scheme, "http")
-		c.failIf(!strings.HasPrefix(path, "/") ||
-			strings.IndexFunc(path, func(r rune) bool { return r <= ' ' || r == 0x7f }) >= 0,
-			"bad-path", "spec.endpoint.path", fmt.Sprintf("%q is not a path", text.Shown(path)),
-			"begin with /, without spaces")
-		c.failIf(port < 1 || port > 65535, "bad-port", "spec.endpoint.port",
-			fmt.Sprintf("%d is not a port", port), "use 1 to 65535")
-		c.failIf(scheme != "http" && scheme != "https", "unknown-value", "spec.endpoint.scheme",
-			fmt.Sprintf("%q is not supported", text.Shown(scheme)), "use http or https")
+		bad := strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r == 0x7f })
+		c.failIf(!strings.HasPrefix(path, "/") || bad, "bad-path", "spec.endpoint.path",
+			"begin with /, without spaces", "%q is not a path", text.Shown(path))
+		c.failIf(port < 1 || port > 65535, "bad-port",
+			"spec.endpoint.port", "use 1 to 65535", "%d is not a port", port)
+		c.failIf(scheme != "http" && scheme != "https", "unknown-value",
+			"spec.endpoint.scheme", "use http or https", "%q is not supported", text.Shown(scheme))
 	}
 	period := node.Or(spec.SyncPeriod, defaultSyncPeriod)
 	d, err := time.ParseDuration(period)
 	c.failIf(err != nil || d < time.Second, "bad-period", "spec.syncPeriod",
-		fmt.Sprintf("%q is not a duration of at least a second", text.Shown(period)),
-		"write it as 30s or 5m")
+		"write it as 30s or 5m", "%q is not a duration of at least a second", text.Shown(period))
 	return c.findings
 }
 
@@ -72,11 +70,11 @@ type checker struct {
 	findings []finding.Finding
 }
 
-func (c *checker) failIf(wrong bool, rule, field, message, hint string) {
+func (c *checker) failIf(wrong bool, rule, field, hint, message string, values ...any) {
 	if wrong {
 		o := &c.card.Origin
 		c.findings = append(c.findings, finding.Finding{Rule: "agentcard/" + rule,
-			Severity: finding.Error, Message: message, Hint: hint,
+			Severity: finding.Error, Message: fmt.Sprintf(message, values...), Hint: hint,
 			Place: finding.Place{File: o.File, Line: o.LineOf(field), Field: field,
 				Object: finding.Ref{APIVersion: c.card.APIVersion, Kind: c.card.Kind,
 					Namespace: c.card.Namespace, Name: c.card.Name}}})
@@ -84,32 +82,32 @@ func (c *checker) failIf(wrong bool, rule, field, message, hint string) {
 }
 
 func (c *checker) selector(s *api.LabelSelector) {
-	c.failIf(len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0, "selector-empty",
-		"spec.selector", "an empty selector selects every pod of the namespace",
-		"set spec.selector.matchLabels")
+	c.failIf(len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0,
+		"selector-empty", "spec.selector", "set spec.selector.matchLabels",
+		"an empty selector selects every pod of the namespace")
 	for i, e := range s.MatchExpressions {
 		field := fmt.Sprintf("spec.selector.matchExpressions[%d]", i)
 		switch e.Operator {
 		case "In", "NotIn":
-			c.failIf(len(e.Values) == 0, "bad-selector", field+".values",
-				e.Operator+" needs values", "list at least one")
+			c.failIf(len(e.Values) == 0, "bad-selector",
+				field+".values", "list at least one", "%s needs values", e.Operator)
 		case "Exists", "DoesNotExist":
-			c.failIf(len(e.Values) > 0, "bad-selector", field+".values",
-				e.Operator+" takes no values", "leave values out")
+			c.failIf(len(e.Values) > 0, "bad-selector",
+				field+".values", "leave values out", "%s takes no values", e.Operator)
 		default:
 			c.failIf(true, "bad-selector", field+".operator",
-				fmt.Sprintf("%q is not supported", text.Shown(e.Operator)),
-				"use In, NotIn, Exists or DoesNotExist")
+				"use In, NotIn, Exists or DoesNotExist",
+				"%q is not supported", text.Shown(e.Operator))
 		}
-		c.failIf(e.Key == "", "bad-selector", field+".key", "an expression needs a label's key",
-			"set key")
+		c.failIf(e.Key == "", "bad-selector",
+			field+".key", "set key", "an expression needs a label's key")
 	}
 	if len(c.findings) > 0 {
 		return
 	}
 	key, impossible := contradiction(s)
 	c.failIf(impossible, "selector-impossible", "spec.selector",
-		"no value of the label "+key+" can match", "remove one of the conditions on it")
+		"remove one of the conditions on it", "no value of the label %s can match", key)
 }
 
 // contradiction names a label on which the selector demands what cannot be.
@@ -176,8 +174,8 @@ func Matches(s *api.LabelSelector, label func(key string) (string, bool)) bool {
 func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 	spec := &card.Spec
 	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
-	dst = identity.AppendMetadata(dst, scalar.PlainText(Name(card.Name)), card.Namespace,
-		scalar.PlainText("AgentCard/"+card.Name))
+	dst = identity.AppendMetadata(dst, scalar.PlainText(Name(card.Name)),
+		card.Namespace, scalar.PlainText("AgentCard/"+card.Name))
 	dst = appendCard(append(dst, "data:\n  card.json: |\n    "...), card)
 	text := func(key, value string) {
 		dst = append(append(append(dst, "  "...), key...), ": "...)

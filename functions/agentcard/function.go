@@ -72,9 +72,13 @@ func (s *state) resolve() {
 
 func (s *state) run(u *contract.Unit) {
 	o := u.Object
-	if len(s.selecting) > 0 {
-		if pod, ok := o.PodTemplate(); ok {
-			s.match(o.Namespace, pod)
+	if pod, ok := o.PodTemplate(); ok {
+		for _, c := range s.selecting {
+			if c.object.Namespace == o.Namespace && Matches(c.value.Spec.Selector, pod.Label) {
+				s.mu.Lock()
+				s.matched[c] = true
+				s.mu.Unlock()
+			}
 		}
 	}
 	if o.Kind != "AgentCard" {
@@ -83,17 +87,6 @@ func (s *state) run(u *contract.Unit) {
 	for _, c := range s.cards {
 		if c.object.Origin == o.Origin && c.object.Ref == o.Ref {
 			u.Generate(Name(c.object.Name), AppendConfigMap(nil, &c.value))
-		}
-	}
-}
-
-// match notes the cards that select pods of a template in a namespace.
-func (s *state) match(namespace string, pod krm.PodTemplate) {
-	for _, c := range s.selecting {
-		if c.object.Namespace == namespace && Matches(c.value.Spec.Selector, pod.Label) {
-			s.mu.Lock()
-			s.matched[c] = true
-			s.mu.Unlock()
 		}
 	}
 }

@@ -106,7 +106,7 @@ func (f Targeted[T]) Steps(p *Package) Steps {
 		value  T
 	}
 	var resources []*resource
-	own := owners{p, &f.ConfigMap, make(map[index.ID]*krm.Object)}
+	owners := make(map[index.ID]*krm.Object)
 	return Steps{
 		Collect: func(o *krm.Object) {
 			r := &resource{object: o}
@@ -120,7 +120,7 @@ func (f Targeted[T]) Steps(p *Package) Steps {
 				o := r.object
 				_, ref := f.Parts(&r.value)
 				target, ok := p.Target(f.ConfigMap.Of, o, ref, f.Elsewhere)
-				switch other := own.of[target]; {
+				switch other := owners[target]; {
 				case !ok:
 					p.Report.Add(f.Judge(o, &r.value)...)
 				case other != nil:
@@ -130,27 +130,18 @@ func (f Targeted[T]) Steps(p *Package) Steps {
 							other.Name, other.Origin.File, other.Origin.Line),
 						"merge the two into one"))
 				default:
-					own.of[target] = o
+					owners[target] = o
 					f.Use(target, &r.value)
 				}
 			}
 		},
-		Run: own.run,
+		Run: func(u *Unit) { u.configure(&f.ConfigMap, owners[u.ID()]) },
 	}
 }
 
-// owners are the custom resources of a function, by the workload that each one
-// targets.
-type owners struct {
-	pkg       *Package
-	configMap *ConfigMap
-	of        map[index.ID]*krm.Object
-}
-
-// run generates the ConfigMap of an injected workload, or says that the custom
-// resource of an object that is not injected has no effect.
-func (own owners) run(u *Unit) {
-	from, c := own.of[u.ID()], own.configMap
+// configure generates the ConfigMap of an injected workload, or says that the custom
+// resource of an object that is not injected has no effect. from is that resource, nil for none.
+func (u *Unit) configure(c *ConfigMap, from *krm.Object) {
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
 		// without sidecars, and a custom resource to remember, nothing would read it
 		unread := c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) &&

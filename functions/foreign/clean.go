@@ -141,8 +141,8 @@ type Annotation struct{ Key, Value, Reason string }
 func (c *Cleaning) add(to string, entries []Annotation) {
 	var text []byte
 	for _, a := range entries {
-		c.Fields = append(c.Fields,
-			Field{Path: "metadata." + to + "[" + a.Key + "]", Fate: Added, Reason: a.Reason})
+		c.Fields = append(c.Fields, Field{Path: "metadata." + to + "[" + a.Key + "]",
+			Fate: Added, Reason: a.Reason})
 		value := a.Value
 		if to == "annotations" {
 			value = strconv.Quote(value)
@@ -150,8 +150,7 @@ func (c *Cleaning) add(to string, entries []Annotation) {
 		text = fmt.Appendf(text, "%s: %s\n", a.Key, value)
 	}
 	if len(text) > 0 {
-		_, err := c.object.Insert(c.object.Get("metadata"), []string{to}, text,
-			false)
+		_, err := c.object.Insert(c.object.Get("metadata"), []string{to}, text, false)
 		c.failed(err)
 	}
 }
@@ -249,16 +248,14 @@ func (c *Cleaning) webhook(pod krm.PodTemplate) bool {
 	}
 	switch {
 	case injected && c.optedOut(pod):
-		c.report(finding.Warning, "opted-out", spec,
-			"the workload has identity containers and opts out of injection: they stay as they are",
-			"label it "+c.prefix+"/inject: enabled, and migrate again, to have a render inject them")
+		c.report(finding.Warning, "opted-out", spec, "label it "+
+			c.prefix+"/inject: enabled, and migrate again, to have a render inject them",
+			"the workload has identity containers and opts out of injection: they stay as they are")
 		return false
 	case injected && !applies:
-		c.report(finding.Warning, "only-sidecars", spec,
-			"all containers belong to the platform, and none is an application: they stay "+
-				"as they are",
-			"delete the workload if it was a separate proxy: the sidecars of each "+
-				"workload replace it")
+		c.report(finding.Warning, "only-sidecars", spec, "delete the workload if it was "+
+			"a separate proxy: the sidecars of each workload replace it", "all containers belong "+
+			"to the platform, and none is an application: they stay as they are")
 		return false
 	}
 	c.unknown(foreign, injected)
@@ -282,17 +279,17 @@ func (c *Cleaning) webhook(pod krm.PodTemplate) bool {
 	c.remove(spec.Get("volumes"), left)
 	if len(reads) > 0 {
 		slices.Sort(reads)
-		c.report(finding.Info, "left-configuration", spec,
-			"the removed containers read "+strings.Join(slices.Compact(reads), ", "),
-			"write their settings as a TokenExchange, or as spec.identity in armature.yaml, and "+
-				"delete the objects that nothing else reads")
+		c.report(finding.Info, "left-configuration", spec, "write their settings as a TokenExchange, "+
+			"or as spec.identity in armature.yaml, and delete the objects that nothing else reads",
+			"the removed containers read %s", strings.Join(slices.Compact(reads), ", "))
 	}
 	return true
 }
 
-func (c *Cleaning) report(severity finding.Severity, rule string, at krm.Node,
-	message, hint string) {
-	c.Findings = append(c.Findings, c.object.Finding(severity, "migrate/"+rule, at, message, hint))
+func (c *Cleaning) report(severity finding.Severity, rule string, at krm.Node, hint,
+	message string, values ...any) {
+	c.Findings = append(c.Findings,
+		c.object.Finding(severity, "migrate/"+rule, at, fmt.Sprintf(message, values...), hint))
 }
 
 // optedOut reports whether a workload or its pods say that they are not to be
@@ -315,9 +312,8 @@ func (c *Cleaning) unknown(containers []krm.Node, injected bool) {
 			hint = "rename the container if it is yours; if it is the platform's container " +
 				"with your own image, remove it manually"
 		}
-		c.report(severity, "unknown-container", name,
-			fmt.Sprintf("%s has the name of an injected container, but another image: %s",
-				name.Text(), what), hint)
+		c.report(severity, "unknown-container", name, hint,
+			"%s has the name of an injected container, but another image: %s", name.Text(), what)
 	}
 }
 
@@ -358,8 +354,7 @@ func (c *Cleaning) overcommit(pod krm.PodTemplate) {
 		limits := n.Get("resources", "limits")
 		c.remove(n.Get("resources", "requests"), func(n krm.Node) string {
 			if key := n.Key(); (key == "cpu" || key == "memory") && limits.Get(key).Exists() {
-				return "computed from the limit by an OvercommitClass; a render " +
-					"computes it again"
+				return "computed from the limit by an OvercommitClass; a render computes it again"
 			}
 			return ""
 		})
@@ -376,12 +371,12 @@ func (c *Cleaning) optIn(pod krm.PodTemplate) (labels []Annotation) {
 		})
 	}
 	if !says("/inject") {
-		labels = append(labels, Annotation{c.prefix + "/inject", "enabled",
-			"the workload was injected, and a render injects it again"})
+		labels = append(labels, Annotation{c.prefix + "/inject",
+			"enabled", "the workload was injected, and a render injects it again"})
 	}
 	if c.noSPIFFE() && !says("/spiffe", "/spire") {
-		labels = append(labels, Annotation{c.prefix + "/spiffe", "disabled",
-			"the injected containers did not use SPIRE"})
+		labels = append(labels, Annotation{c.prefix + "/spiffe",
+			"disabled", "the injected containers did not use SPIRE"})
 	}
 	return labels
 }
@@ -389,8 +384,8 @@ func (c *Cleaning) optIn(pod krm.PodTemplate) (labels []Annotation) {
 // Owner returns the controller that made an object.
 func Owner(o *krm.Object) (owner finding.Ref, owned bool) {
 	for n := range o.Get("metadata", "ownerReferences").Items() {
-		return finding.Ref{APIVersion: n.Get("apiVersion").Text(), Kind: n.Get("kind").Text(),
-			Namespace: o.Namespace, Name: n.Get("name").Text()}, true
+		return finding.Ref{APIVersion: n.Get("apiVersion").Text(),
+			Kind: n.Get("kind").Text(), Namespace: o.Namespace, Name: n.Get("name").Text()}, true
 	}
 	return finding.Ref{}, false
 }

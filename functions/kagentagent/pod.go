@@ -191,20 +191,19 @@ func (e *expander) pythonImage() string {
 }
 
 func (e *expander) image() string {
-	override := e.agent.Annotations[keys.KagentImage]
+	image, override := e.pythonImage(), e.agent.Annotations[keys.KagentImage]
 	switch {
 	case e.spec.Image != "":
 		return e.spec.Image
-	case !e.goRuntime() && override == "" && e.files[sandboxFile] != "":
-		return e.pythonImage() + "-full"
-	case !e.goRuntime():
-		return e.pythonImage()
-	case override != "":
+	case e.goRuntime() && override != "":
 		return override
-	case e.files[sandboxFile] != "":
-		return e.settings.image(e.spec.ImageRegistry, "golang-adk") + "-full"
+	case e.goRuntime():
+		image = e.settings.image(e.spec.ImageRegistry, "golang-adk")
 	}
-	return e.settings.image(e.spec.ImageRegistry, "golang-adk")
+	if override == "" && e.files[sandboxFile] != "" {
+		image += "-full"
+	}
+	return image
 }
 
 // pullPolicy is the author's, or that of all of kagent's containers.

@@ -21,7 +21,36 @@ type facts struct {
 	kinds map[string][]*object
 	// configs are the config.json of kagent's Agents, and sources what objects remember of the
 	// resource that they were made from, by namespace and Kind/name of that.
-	configs, sources map[string]string
+	configs map[string]string
+	sources map[string]source
+}
+
+// source is what is read of a resource that objects remember.
+type source struct {
+	Metadata struct {
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		Skills struct {
+			Refs    []string `json:"refs"`
+			GitRefs []struct {
+				URL string `json:"url"`
+			} `json:"gitRefs"`
+			S3Refs []struct {
+				URI string `json:"uri"`
+			} `json:"s3Refs"`
+		} `json:"skills"`
+	} `json:"spec"`
+}
+
+// sourceOf reads the first resource of an annotation.
+func sourceOf(text string) (s source) {
+	var all []source
+	if json.Unmarshal([]byte(text), &all) == nil && len(all) > 0 {
+		return all[0]
+	}
+	_ = json.Unmarshal([]byte(text), &s) // one without others beside it, or nothing
+	return s
 }
 
 // object is one that policies follow from.
@@ -121,7 +150,7 @@ func (s *state) look(id index.ID, o *krm.Object) {
 	made, _ := o.Annotation(keys.RenderedFor)
 	if made != "" {
 		if source, ok := o.Annotation(keys.Source); ok {
-			f.sources[o.Namespace+" "+made] = source
+			f.sources[o.Namespace+" "+made] = sourceOf(source)
 		}
 		if config := o.Get("data", "config.json"); config.Exists() {
 			of := o.Namespace + " " + made

@@ -62,7 +62,7 @@ type state struct {
 func begin(p *contract.Package) contract.Steps {
 	s := &state{pkg: p, spec: p.Config.Policies, facts: facts{
 		objects: map[index.ID]*object{}, kinds: map[string][]*object{},
-		configs: map[string]string{}, sources: map[string]string{}}}
+		configs: map[string]string{}, sources: map[string]source{}}}
 	if s.spec == nil {
 		return contract.Steps{}
 	}

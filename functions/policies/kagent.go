@@ -107,26 +107,8 @@ func (m *modelConfig) hosts() (calls []call) {
 }
 
 // skillHosts are where the skills of an Agent come from.
-func skillHosts(source string) (calls []call) {
-	type resource struct {
-		Kind string `json:"kind"`
-		Spec struct {
-			Skills struct {
-				Refs    []string `json:"refs"`
-				GitRefs []struct {
-					URL string `json:"url"`
-				} `json:"gitRefs"`
-				S3Refs []struct {
-					URI string `json:"uri"`
-				} `json:"s3Refs"`
-			} `json:"skills"`
-		} `json:"spec"`
-	}
-	var all []resource
-	if json.Unmarshal([]byte(source), &all) != nil || len(all) == 0 {
-		return nil
-	}
-	named := all[0].Spec.Skills
+func skillHosts(s source) (calls []call) {
+	named := s.Spec.Skills
 	for _, ref := range named.Refs {
 		calls = append(calls, call{url: skills.Registry(ref)})
 	}

@@ -2,7 +2,6 @@ package policies
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -265,11 +264,15 @@ func (p *plan) call(svc *object, at port, from peer) {
 // says that.
 func (s *state) bindings(o *object) (bindings []binding, calls []call, known bool) {
 	w := o.pods
-	source := o.Namespace + " " + w.madeBy
+	at := o.Namespace + " " + w.madeBy
+	from, config := s.facts.sources[at], s.facts.configs[at]
 	known = w.stated
 	tools, other := w.tools, w.calls
-	if text := s.facts.sources[source]; text != "" && !w.stated {
-		tools, other, known = annotationsOf(text)
+	if a := from.Metadata.Annotations; !w.stated {
+		var t, c bool
+		tools, t = a[keys.Tools]
+		other, c = a[keys.Calls]
+		known = t || c
 	}
 	for _, text := range strings.Fields(tools) {
 		at, names, some := strings.Cut(text, "#")
@@ -282,32 +285,10 @@ func (s *state) bindings(o *object) (bindings []binding, calls []call, known boo
 	for _, text := range strings.Fields(other) {
 		calls = append(calls, call{url: text})
 	}
-	config := s.facts.configs[source]
 	if config == "" || !strings.HasPrefix(w.madeBy, "Agent/") {
 		return bindings, calls, known
 	}
 	more, hosts, declarative := ofConfig(config)
 	bindings, calls = append(bindings, more...), append(append(calls, hosts...), w.env...)
-	return bindings, append(calls, skillHosts(s.facts.sources[source])...), known || declarative
-}
-
-// annotationsOf the resource that objects remember.
-func annotationsOf(source string) (tools, calls string, stated bool) {
-	type resource struct {
-		Metadata struct {
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
-	}
-	var all []resource
-	if json.Unmarshal([]byte(source), &all) != nil {
-		all = make([]resource, 1)
-		_ = json.Unmarshal([]byte(source), &all[0]) // one without others beside it, or nothing
-	}
-	if len(all) == 0 {
-		return "", "", false
-	}
-	a := all[0].Metadata.Annotations
-	tools, t := a[keys.Tools]
-	calls, c := a[keys.Calls]
-	return tools, calls, t || c
+	return bindings, append(calls, skillHosts(from)...), known || declarative
 }
