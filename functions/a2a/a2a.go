@@ -5,10 +5,10 @@ package a2a
 import (
 	"bytes"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -70,7 +70,7 @@ func Payload(card []byte) ([]byte, error) {
 			"the card has the integer %.40s, which canonical JSON would round: write it as a string", number)
 	}
 	if _, current := fields["supportedInterfaces"]; current {
-		agentCard.drop(fields)
+		withoutDefaults(fields)
 	}
 	payload, err := json.Marshal(fields)
 	if err != nil {
@@ -102,83 +102,44 @@ func inexactInteger(card []byte) (number string, found bool) {
 	}
 }
 
-// message says which fields of a message of A2A 1.0 are left out with their default: those
-// that are neither required nor optional.
-type message struct {
-	defaults []string
-	within   map[string]message // messages in fields, or in lists in fields
-	values   map[string]message // messages that are the values of a map in a field
+// defaults are the fields that a card of A2A 1.0 leaves out with their default: those that are
+// neither required nor optional. Each has its path, in which * is every field of a mapping and
+// lists have no place, and its default in JSON.
+//
+//go:embed defaults.txt
+var defaults string
+
+// withoutDefaults removes from a card the fields that have their default.
+func withoutDefaults(card map[string]any) {
+	for line := range strings.Lines(defaults) {
+		path, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		var value any
+		if err := json.Unmarshal([]byte(text), &value); err != nil {
+			panic(err) // a test reads it
+		}
+		drop(card, strings.Split(path, "."), value)
+	}
 }
 
-func (m message) drop(fields map[string]any) {
-	for name, of := range m.within {
-		list, ok := fields[name].([]any)
-		if !ok {
-			list = []any{fields[name]}
-		}
+func drop(from any, path []string, value any) {
+	if list, ok := from.([]any); ok {
 		for _, item := range list {
-			if one, ok := item.(map[string]any); ok {
-				of.drop(one)
-			}
+			drop(item, path, value)
 		}
+		return
 	}
-	for name, of := range m.values {
-		all, _ := fields[name].(map[string]any)
-		for _, item := range all {
-			if one, ok := item.(map[string]any); ok {
-				of.drop(one)
-			}
+	fields, _ := from.(map[string]any)
+	switch have, there := fields[path[0]]; {
+	case path[0] == "*":
+		for _, item := range fields {
+			drop(item, path[1:], value)
 		}
+	case len(path) > 1:
+		drop(have, path[1:], value)
+	case there && (have == nil || reflect.DeepEqual(have, value)):
+		delete(fields, path[0])
 	}
-	maps.DeleteFunc(fields, func(name string, value any) bool {
-		return slices.Contains(m.defaults, name) &&
-			(value == nil || reflect.DeepEqual(value, zeros[name]))
-	})
 }
-
-// zeros are the default values of fields.
-var zeros = map[string]any{
-	"pkceRequired": false, "required": false,
-	"examples": []any{}, "extensions": []any{}, "inputModes": []any{}, "list": []any{},
-	"outputModes": []any{}, "securityRequirements": []any{},
-	"schemes": map[string]any{}, "scopes": map[string]any{}, "securitySchemes": map[string]any{},
-	"authorizationUrl": "", "bearerFormat": "", "description": "", "oauth2MetadataUrl": "",
-	"refreshUrl": "", "tenant": "", "tokenUrl": "", "uri": "",
-}
-
-var (
-	requirement = message{defaults: []string{"schemes"},
-		values: map[string]message{"schemes": {defaults: []string{"list"}}}}
-	flows = message{within: map[string]message{
-		"authorizationCode": {defaults: []string{"refreshUrl", "pkceRequired"}},
-		"clientCredentials": {defaults: []string{"refreshUrl"}},
-		"implicit":          {defaults: []string{"authorizationUrl", "refreshUrl", "scopes"}},
-		"password":          {defaults: []string{"tokenUrl", "refreshUrl", "scopes"}},
-		"deviceCode":        {defaults: []string{"refreshUrl"}},
-	}}
-	scheme = message{within: map[string]message{
-		"apiKeySecurityScheme":   {defaults: []string{"description"}},
-		"httpAuthSecurityScheme": {defaults: []string{"description", "bearerFormat"}},
-		"oauth2SecurityScheme": {defaults: []string{"description", "oauth2MetadataUrl"},
-			within: map[string]message{"flows": flows}},
-		"openIdConnectSecurityScheme": {defaults: []string{"description"}},
-		"mtlsSecurityScheme":          {defaults: []string{"description"}},
-	}}
-	agentCard = message{
-		defaults: []string{"securitySchemes", "securityRequirements"},
-		within: map[string]message{
-			"supportedInterfaces":  {defaults: []string{"tenant"}},
-			"securityRequirements": requirement,
-			"capabilities": {defaults: []string{"extensions"},
-				within: map[string]message{
-					"extensions": {defaults: []string{"uri", "description", "required"}}}},
-			"skills": {defaults: []string{"examples", "inputModes", "outputModes",
-				"securityRequirements"},
-				within: map[string]message{"securityRequirements": requirement}},
-		},
-		values: map[string]message{"securitySchemes": scheme},
-	}
-)
 
 // Sign puts signatures into the text of a card, in place of those that it has. The rest of
 // the text stays as it is.

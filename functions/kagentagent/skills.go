@@ -43,10 +43,14 @@ func writeSkills(e *expander, s *skills) {
 		seen[name] = true
 		return "/skills/" + name
 	}
-	config := fetching{InsecureOCI: s.InsecureSkipVerify}
+	login := ""
 	if s.GitAuthSecretRef != nil {
-		config.AuthMountPath = "/git-auth"
+		login = "/git-auth"
 	}
+	var git, s3 []ordered
+	var oci []fetch.Source
+	var hosts []sshHost
+	var secrets []string
 	e.skills = make(map[string]string)
 	for i, ref := range s.GitRefs {
 		field := fmt.Sprintf("%s.gitRefs[%d]", at, i)
@@ -54,23 +58,21 @@ func writeSkills(e *expander, s *skills) {
 		e.FailIf(ref.URL == "", "skills", field, "set it to the URL of the repository", "no url")
 		e.FailIf(sub != "" && !filepath.IsLocal(sub), "skills", field+".path",
 			"write it relative to the repository, without ..", "%q leaves the repository", ref.Path)
-		config.GitRefs = append(config.GitRefs, gitFetch{ref.URL, revision,
-			folder(ref.folder(), field), commitID().MatchString(revision), sub})
+		git = append(git, some("url", ref.URL, "ref", revision, "dest", folder(ref.folder(), field),
+			"full", commitID().MatchString(revision), "subPath", sub))
 		if host, known := sshHostOf(ref.URL); known && s.GitAuthSecretRef != nil {
-			config.SSHHosts = append(config.SSHHosts, host)
+			hosts = append(hosts, host)
 		}
 	}
-	slices.SortFunc(config.SSHHosts, func(a, b sshHost) int {
+	slices.SortFunc(hosts, func(a, b sshHost) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
 	})
-	config.SSHHosts = slices.Compact(config.SSHHosts)
 	for i, image := range s.Refs {
 		field := fmt.Sprintf("%s.refs[%d]", at, i)
 		e.CheckImage(field, image)
 		name := fetch.Folder(image)
 		image = e.Image(image)
-		config.OCIRefs = append(config.OCIRefs,
-			fetch.Source{Image: image, Dest: folder(name, field)})
+		oci = append(oci, fetch.Source{Image: image, Dest: folder(name, field)})
 		if !annotationName().MatchString(name) {
 			name = fmt.Sprint(i)
 		}
@@ -80,38 +82,15 @@ func writeSkills(e *expander, s *skills) {
 		field := fmt.Sprintf("%s.s3Refs[%d]", at, i)
 		e.FailIf(!strings.HasPrefix(ref.URI, "s3://"), "skills", field+".uri",
 			"write it as s3://bucket/key", "%q is not in S3", ref.URI)
-		config.S3Refs = append(config.S3Refs,
-			s3Fetch{ref.URI, folder(ref.folder(), field), ref.Region})
+		s3 = append(s3, some("uri", ref.URI, "dest", folder(ref.folder(), field),
+			"region", ref.Region))
 	}
 	for _, secret := range s.ImagePullSecrets {
-		config.ImagePullSecrets = append(config.ImagePullSecrets, secret.Name)
+		secrets = append(secrets, secret.Name)
 	}
-	e.skillsConfig = e.json(config)
-}
-
-// fetching is the configuration of the init container.
-type fetching struct {
-	AuthMountPath    string         `json:"authMountPath,omitempty"`
-	GitRefs          []gitFetch     `json:"gitRefs,omitempty"`
-	OCIRefs          []fetch.Source `json:"ociRefs,omitempty"`
-	S3Refs           []s3Fetch      `json:"s3Refs,omitempty"`
-	InsecureOCI      bool           `json:"insecureOci,omitempty"`
-	SSHHosts         []sshHost      `json:"sshHosts,omitempty"`
-	ImagePullSecrets []string       `json:"imagePullSecrets,omitempty"`
-}
-
-type gitFetch struct {
-	URL     string `json:"url"`
-	Ref     string `json:"ref"`
-	Dest    string `json:"dest"`
-	Full    bool   `json:"full,omitempty"`
-	SubPath string `json:"subPath,omitempty"`
-}
-
-type s3Fetch struct {
-	URI    string `json:"uri"`
-	Dest   string `json:"dest"`
-	Region string `json:"region,omitempty"`
+	e.skillsConfig = e.json(some("authMountPath", login, "gitRefs", git, "ociRefs", oci,
+		"s3Refs", s3, "insecureOci", s.InsecureSkipVerify, "sshHosts", slices.Compact(hosts),
+		"imagePullSecrets", secrets))
 }
 
 // sshHost is a host whose key has to be known before a clone by SSH.

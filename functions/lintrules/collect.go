@@ -2,6 +2,7 @@ package lintrules
 
 import (
 	"cmp"
+	_ "embed"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,19 +14,11 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// makers are kinds that make a Secret or ConfigMap in the cluster, under the
-// name at the first path that is there.
-var makers = map[string]struct {
-	makes string
-	names [][]string
-}{
-	"ExternalSecret": {"Secret", [][]string{{"spec", "target", "name"}, {"metadata", "name"}}},
-	"SealedSecret": {"Secret",
-		[][]string{{"spec", "template", "metadata", "name"}, {"metadata", "name"}}},
-	"Certificate":       {"Secret", [][]string{{"spec", "secretName"}}},
-	"VaultStaticSecret": {"Secret", [][]string{{"spec", "destination", "name"}}},
-	"Bundle":            {"ConfigMap", [][]string{{"metadata", "name"}}},
-}
+// makers are kinds that make a Secret or ConfigMap in the cluster: the kind, what it makes, and
+// the paths of its name, of which the first that is there counts.
+//
+//go:embed makers.txt
+var makers string
 
 // claimTemplate is the kind under which the claims of a StatefulSet are kept, by
 // the part of their names before the ordinal.
@@ -58,10 +51,12 @@ func (p *Package) Collect(o *krm.Object) {
 			}
 		}
 	}
-	if m, ok := makers[o.Kind]; ok {
-		for _, path := range m.names {
-			if name := o.Get(path...).Text(); name != "" {
-				p.enter(key(m.makes, o.Namespace, name)).open = true
+	for line := range strings.Lines(makers) {
+		words := strings.Fields(line)
+		for _, path := range words[2:] {
+			name := o.Get(strings.Split(path, ".")...).Text()
+			if words[0] == o.Kind && name != "" {
+				p.enter(key(words[1], o.Namespace, name)).open = true
 				break
 			}
 		}

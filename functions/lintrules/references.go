@@ -1,6 +1,7 @@
 package lintrules
 
 import (
+	_ "embed"
 	"maps"
 	"slices"
 	"strings"
@@ -199,24 +200,12 @@ func (c *checker) binding() {
 	}
 }
 
-// references are fields that name an object of the namespace. An Agent of kagent 1.0 has an
-// AgentTemplate and a Harness in it.
-var references = []struct{ in, path, kind string }{
-	{"Ingress", "defaultBackend.service.name", "Service"},
-	{"Ingress", "rules[].http.paths[].backend.service.name", "Service"},
-	{"Agent", "templateRef.name", "AgentTemplate"},
-	{"Agent", "harnessRef.name", "Harness"},
-	{"Agent", "egressPolicyRefs[].name", "EgressPolicy"},
-	{"AgentTemplate", "modelConfig.name", "ModelConfig"},
-	{"AgentTemplate", "systemPromptFrom.name", "ConfigMap"},
-	{"AgentTemplate", "outputSchemaFrom.name", "ConfigMap"},
-	{"AgentTemplate", "promptTemplate.dataSources[].name", "ConfigMap"},
-	{"AgentTemplate", "tools[].mcp.server.name", "RemoteMCPServer"},
-	{"AgentTemplate", "tools[].subAgent.templateRef.name", "AgentTemplate"},
-	{"AgentTemplate", "tools[].subAgent.agentRef.name", "Agent"},
-	{"Harness", "kagent.memory.modelConfigRef.name", "ModelConfig"},
-	{"Harness", "kagent.compaction.summarizer.modelConfigRef.name", "ModelConfig"},
-}
+// referenceFields are fields that name an object of the namespace: a kind, the path in its
+// specification, in which [] is each item of a list, and the kind of the object. An Agent of
+// kagent 1.0 has an AgentTemplate and a Harness in it.
+//
+//go:embed references.txt
+var referenceFields string
 
 // references finds fields of the table that lead nowhere.
 func (c *checker) references() {
@@ -225,8 +214,9 @@ func (c *checker) references() {
 		specs["AgentTemplate"], specs["Harness"] = c.Get("spec", "template"),
 			c.Get("spec", "harness")
 	}
-	for _, r := range references {
-		each(specs[r.in], r.path, func(at krm.Node) { c.named(at, r.kind) })
+	for line := range strings.Lines(referenceFields) {
+		words := strings.Fields(line)
+		each(specs[words[0]], words[1], func(at krm.Node) { c.named(at, words[2]) })
 	}
 }
 
