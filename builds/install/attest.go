@@ -3,9 +3,9 @@ package install
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -43,30 +43,19 @@ func (k Keyless) check(key string) error {
 // token for the audience sigstore and the trusted root.
 func (k Keyless) patch() map[string]any {
 	const pod, folder = "/spec/template/spec", "/var/run/secrets/sigstore"
-	add := func(path string, value any) map[string]any {
-		return map[string]any{"op": "add", "path": pod + path, "value": value}
-	}
-	var operations []any
-	for _, arg := range []string{"--attest-fulcio-url=" + k.Fulcio,
-		"--attest-timestamp-url=" + k.Timestamps,
-		"--attest-trusted-root=" + folder + "/trusted_root.json"} {
-		operations = append(operations, add("/containers/0/args/-", arg))
-	}
-	operations = append(operations,
-		add("/containers/0/volumeMounts/-", map[string]any{"name": "sigstore", "mountPath": folder,
-			"readOnly": true}),
-		add("/volumes/-",
-			map[string]any{"name": "sigstore", "projected": map[string]any{"sources": []any{
-				map[string]any{"serviceAccountToken": map[string]any{"audience": "sigstore",
-					"expirationSeconds": 600, "path": "token"}},
-				map[string]any{"configMap": map[string]any{"name": k.TrustedRoot,
-					"items": []any{map[string]any{"key": "trusted_root.json",
-						"path": "trusted_root.json"}}}},
-			}}}))
-	text, err := yaml.Marshal(operations)
-	if err != nil {
-		panic(err) // maps of strings always marshal
+	var text strings.Builder
+	for _, added := range [][2]string{
+		{"/containers/0/args/-", fmt.Sprintf("%q", "--attest-fulcio-url="+k.Fulcio)},
+		{"/containers/0/args/-", fmt.Sprintf("%q", "--attest-timestamp-url="+k.Timestamps)},
+		{"/containers/0/args/-", "--attest-trusted-root=" + folder + "/trusted_root.json"},
+		{"/containers/0/volumeMounts/-", "{name: sigstore, mountPath: " + folder +
+			", readOnly: true}"},
+		{"/volumes/-", fmt.Sprintf("{name: sigstore, projected: {sources: [{serviceAccountToken: {"+
+			"audience: sigstore, expirationSeconds: 600, path: token}}, {configMap: {name: %q, "+
+			"items: [{key: trusted_root.json, path: trusted_root.json}]}}]}}", k.TrustedRoot)},
+	} {
+		fmt.Fprintf(&text, "- {op: add, path: %s, value: %s}\n", pod+added[0], added[1])
 	}
 	return map[string]any{"target": map[string]any{"kind": "Deployment",
-		"name": "armature-controller"}, "patch": string(text)}
+		"name": "armature-controller"}, "patch": text.String()}
 }

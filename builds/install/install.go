@@ -200,36 +200,37 @@ func (i Options) buildNamespace() string {
 
 // Check finds values that would make manifests which cannot work.
 func (i Options) Check() error {
-	if i.Scope != "cluster" && i.Scope != "namespaced" {
+	own, queue := append([]string{i.Namespace}, i.Watch...), i.Queue
+	limited := queue.MaxRunning != 0 || queue.MaxRunningPerNamespace != 0
+	switch {
+	case i.Scope != "cluster" && i.Scope != "namespaced":
 		return fmt.Errorf("mode %q: use cluster or namespaced", i.Scope)
-	}
-	if i.Scope == "cluster" && len(i.Watch) > 0 {
+	case i.Scope == "cluster" && len(i.Watch) > 0:
 		return errors.New(
 			"--watch-namespaces requires --scope namespaced: scope cluster watches all namespaces")
-	}
-	own := append([]string{i.Namespace}, i.Watch...)
-	if slices.Contains(own, i.buildNamespace()) {
+	case slices.Contains(own, i.buildNamespace()):
 		return fmt.Errorf(
 			"buildNamespace %s: name a namespace of its own, where no tenant has rights",
 			i.buildNamespace())
-	}
-	if err := i.Isolation.check(i.buildNamespace()); err != nil {
-		return err
-	}
-	if err := i.checkShards(); err != nil {
-		return err
+	case len(validation.IsDNS1123Subdomain(i.Group)) > 0:
+		return fmt.Errorf("--api-group %q: write it like %s", i.Group, api.DefaultGroup)
+	case min(queue.MaxRunning, queue.MaxRunningPerNamespace) < 0:
+		return errors.New("maxRunning and maxRunningPerNamespace: use a positive number, or 0")
+	case queue.Name != "" && limited:
+		return errors.New(
+			"queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
+	case queue.Name != "" && len(validation.IsDNS1123Label(queue.Name)) > 0:
+		return fmt.Errorf(
+			"queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'",
+			queue.Name)
+	case i.AttestKey != "" && sign.KMSProgram(i.AttestKey) == "" &&
+		len(validation.IsDNS1123Subdomain(i.AttestKey)) > 0:
+		return fmt.Errorf("attestKey %q is not the name of a Secret, nor a KMS URI such as "+
+			"awskms:///alias/attest", i.AttestKey)
 	}
 	for _, n := range own {
 		if len(validation.IsDNS1123Label(n)) > 0 {
 			return fmt.Errorf("%q is not a valid namespace: use lower-case letters, digits and '-'", n)
-		}
-	}
-	if len(validation.IsDNS1123Subdomain(i.Group)) > 0 {
-		return fmt.Errorf("--api-group %q: write it like %s", i.Group, api.DefaultGroup)
-	}
-	if i.Image != "" {
-		if _, err := name.ParseReference(i.Image); err != nil {
-			return fmt.Errorf("--image: %w", err)
 		}
 	}
 	for _, n := range i.Networks {
@@ -237,32 +238,19 @@ func (i Options) Check() error {
 			return fmt.Errorf("gitAllowNetwork %q: write it as 10.0.0.0/8", n)
 		}
 	}
-	if i.Queue.MaxRunning < 0 || i.Queue.MaxRunningPerNamespace < 0 {
-		return errors.New("maxRunning and maxRunningPerNamespace: use a positive number, or 0")
+	if _, err := name.ParseReference(i.Image); err != nil && i.Image != "" {
+		return fmt.Errorf("--image: %w", err)
 	}
-	if i.Queue.Name != "" && (i.Queue.MaxRunning > 0 || i.Queue.MaxRunningPerNamespace > 0) {
-		return errors.New(
-			"queueName and maxRunning: the quota of Kueue limits the runs; use one of the two")
+	if err := compose.CheckMirror(i.Mirror); err != nil && i.Mirror != "" {
+		return fmt.Errorf("--image-mirror: %w", err)
 	}
-	if i.Queue.Name != "" && len(validation.IsDNS1123Label(i.Queue.Name)) > 0 {
-		return fmt.Errorf(
-			"queueName %q is not the name of a LocalQueue: use lower-case letters, digits and '-'",
-			i.Queue.Name)
-	}
-	if err := i.Keyless.check(i.AttestKey); err != nil {
-		return err
-	}
-	if i.AttestKey != "" && sign.KMSProgram(i.AttestKey) == "" &&
-		len(validation.IsDNS1123Subdomain(i.AttestKey)) > 0 {
-		return fmt.Errorf("attestKey %q is not the name of a Secret, nor a KMS URI such as "+
-			"awskms:///alias/attest", i.AttestKey)
-	}
-	if i.Mirror != "" {
-		if err := compose.CheckMirror(i.Mirror); err != nil {
-			return fmt.Errorf("--image-mirror: %w", err)
+	for _, err := range []error{i.Isolation.check(i.buildNamespace()), i.checkShards(),
+		i.Keyless.check(i.AttestKey), i.Catalog.check()} {
+		if err != nil {
+			return err
 		}
 	}
-	return i.Catalog.check()
+	return nil
 }
 
 // overlay sets what the flags say on top of the base of the scope.
@@ -274,6 +262,7 @@ func (i Options) overlay() map[string]any {
 			"patch":  fmt.Sprintf("- {op: %s, path: %q, value: %q}", op, path, value),
 		})
 	}
+	const container = "/spec/template/spec/containers/0/"
 	// left out where the value is the controller's default
 	for _, flag := range [...]struct{ name, value, left string }{
 		{"image-mirror", i.Mirror, ""},
@@ -289,44 +278,34 @@ func (i Options) overlay() map[string]any {
 		{"api-group", i.Group, api.DefaultGroup},
 	} {
 		if flag.value != flag.left {
-			patch("armature-controller", "add", "/spec/template/spec/containers/0/args/-",
-				"--"+flag.name+"="+flag.value)
+			patch("armature-controller", "add", container+"args/-", "--"+flag.name+"="+flag.value)
 		}
 	}
-	resources, names := []string{"../install/" + i.Scope}, []string{"armature-controller"}
-	if i.Catalog.Install {
-		resources, names = append(resources, "../install/catalog/"+i.Scope), append(names,
-			"armature-catalog")
-		if builds := i.buildNamespace(); builds != "" {
-			patch("armature-catalog", "add", "/spec/template/spec/containers/0/args/-",
-				"--build-namespace="+builds)
+	var resources []string
+	for _, p := range i.programs() {
+		resources = append(resources, "../"+path.Join(p.folder, i.Scope))
+		if image := cmp.Or(i.Image, ReleasedImage()); image != "" {
+			patch(p.name, "replace", container+"image", image)
+		}
+		if i.Scope == "namespaced" {
+			patch(p.name, "replace", fmt.Sprintf("%senv/%d/value", container, p.namespaces),
+				strings.Join(i.allNamespaces(), ","))
 		}
 	}
-	if i.Sources.Install {
-		resources, names = append(resources, "../install/sources/"+i.Scope), append(names,
-			"armature-sources")
+	if builds := i.buildNamespace(); builds != "" && i.Catalog.Install {
+		patch("armature-catalog", "add", container+"args/-", "--build-namespace="+builds)
 	}
 	if i.Monitoring.Install {
 		resources = append(resources, "../install/monitoring")
-		if labels := i.Monitoring.Labels; len(labels) > 0 {
-			patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/metadata/labels",
-				"value": labels}})
-			if err != nil {
-				panic(err) // strings are JSON
-			}
-			patches = append(patches,
-				map[string]any{"target": map[string]any{"group": "monitoring.coreos.com"},
-					"patch": string(patch)})
-		}
 	}
-	for _, name := range names {
-		if image := cmp.Or(i.Image, ReleasedImage()); image != "" {
-			patch(name, "replace", "/spec/template/spec/containers/0/image", image)
+	if labels := i.Monitoring.Labels; i.Monitoring.Install && len(labels) > 0 {
+		text, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/metadata/labels",
+			"value": labels}})
+		if err != nil {
+			panic(err) // strings are JSON
 		}
-		if i.Scope == "namespaced" {
-			patch(name, "replace", fmt.Sprintf("/spec/template/spec/containers/0/env/%d/value",
-				watchNamespaces[name]), strings.Join(i.allNamespaces(), ","))
-		}
+		patches = append(patches, map[string]any{
+			"target": map[string]any{"group": "monitoring.coreos.com"}, "patch": string(text)})
 	}
 	if i.Catalog.Secret != "" {
 		patches = append(patches, i.Catalog.postgres())
@@ -337,12 +316,27 @@ func (i Options) overlay() map[string]any {
 	return map[string]any{"namespace": i.Namespace, "resources": resources, "patches": patches}
 }
 
-// watchNamespaces is the place of the variable WATCH_NAMESPACES in a Deployment of scope
-// namespaced, which is its last.
-var watchNamespaces = map[string]int{"armature-controller": 3, "armature-catalog": 2,
-	"armature-sources": 2}
+// program is a controller that is installed.
+type program struct {
+	name, folder string
+	// namespaces is the place of the variable WATCH_NAMESPACES in a Deployment of scope namespaced,
+	// which is its last.
+	namespaces int
+}
 
-// namespaces that a namespaced controller looks after, its own first.
+// programs returns those of an installation.
+func (i Options) programs() []program {
+	all := []program{{"armature-controller", "install", 3}}
+	if i.Catalog.Install {
+		all = append(all, program{"armature-catalog", "install/catalog", 2})
+	}
+	if i.Sources.Install {
+		all = append(all, program{"armature-sources", "install/sources", 2})
+	}
+	return all
+}
+
+// allNamespaces returns those that a namespaced controller looks after, its own first.
 func (i Options) allNamespaces() []string {
 	out := []string{i.Namespace}
 	for _, n := range i.Watch {
@@ -354,18 +348,10 @@ func (i Options) allNamespaces() []string {
 }
 
 // roles returns the Roles with the controller's rights in each further namespace.
-func (i Options) roles() ([]byte, error) {
-	files := []string{"install/namespaced/role.yaml"}
-	if i.Catalog.Install {
-		files = append(files, "install/catalog/namespaced/role.yaml")
-	}
-	if i.Sources.Install {
-		files = append(files, "install/sources/namespaced/role.yaml")
-	}
-	var out []byte
+func (i Options) roles() (out []byte, _ error) {
 	for _, namespace := range i.allNamespaces()[1:] {
-		for _, file := range files {
-			text, err := i.placed(file, namespace)
+		for _, p := range i.programs() {
+			text, err := i.placed(p.folder+"/namespaced/role.yaml", namespace)
 			if err != nil {
 				return nil, err
 			}
