@@ -28,7 +28,6 @@ type recorder struct {
 	set                                  metrics.Set
 	runs, results, denials               *prometheus.CounterVec
 	establish, rampUp, completion, asked *prometheus.HistogramVec
-	builds                               *buildCollector
 	traces                               *traces.Tracer
 }
 
@@ -43,20 +42,17 @@ func newMetrics(cache client.Reader,
 		rampUp:     set.Histogram("armature_build_rampup_duration_seconds"),
 		completion: set.Histogram("armature_build_completion_duration_seconds"),
 		asked:      set.Histogram("armature_server_request_duration_seconds"),
-		builds: &buildCollector{
-			cache: cache, buildOf: buildOf, phases: metrics.Desc("armature_builds"),
-			queued:  metrics.Desc("armature_builds_queued"),
-			unready: metrics.Desc("armature_builds_unready"),
-			oldest:  metrics.Desc("armature_builds_oldest_wait_seconds"),
-		},
 	}
+	set.Count(func(ctx context.Context, set metrics.SetGauge) error {
+		return countBuilds(ctx, cache, buildOf, set)
+	}, phasesGauge, queuedGauge, unreadyGauge, oldestGauge)
 	for _, request := range []string{"commit", "poll", "attest"} {
 		// else the first failure is no increase
 		for _, result := range []string{"good", "refused", "failed"} {
 			r.asked.WithLabelValues(request, result)
 		}
 	}
-	r.set = append(set, r.builds)
+	r.set = set
 	return r
 }
 
@@ -105,42 +101,34 @@ func (m *recorder) finished(b *api.AgentBuild, r runs.Run, reason string) {
 // failureCounts is how long a build whose run failed counts as unready.
 const failureCounts = 30 * time.Minute
 
-// buildCollector counts builds and their runs when it is asked, from the cache.
-type buildCollector struct {
-	cache                           client.Reader
-	buildOf                         func(metav1.Object) (types.NamespacedName, bool)
-	phases, queued, unready, oldest *prometheus.Desc
-}
+const (
+	phasesGauge  = "armature_builds"
+	queuedGauge  = "armature_builds_queued"
+	unreadyGauge = "armature_builds_unready"
+	oldestGauge  = "armature_builds_oldest_wait_seconds"
+)
 
-func (c *buildCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.phases, c.queued, c.unready, c.oldest} {
-		out <- d
-	}
-}
-
-func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
+// countBuilds counts builds and their runs in the cache.
+func countBuilds(ctx context.Context, cache client.Reader,
+	buildOf func(metav1.Object) (types.NamespacedName, bool), set metrics.SetGauge) error {
 	var list api.AgentBuildList
-	if err := c.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		out <- prometheus.NewInvalidMetric(c.phases, err)
-		return
+	if err := cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return err
 	}
-	found := map[*prometheus.Desc]map[[2]string]float64{c.phases: {}, c.queued: {}, c.unready: {},
-		c.oldest: {}}
-	now := time.Now()
+	type key struct{ gauge, namespace, label string }
+	found, now := map[key]float64{}, time.Now()
 	wait := func(namespace, waitsFor string, since metav1.Time) {
-		key := [2]string{namespace, waitsFor}
-		found[c.oldest][key] = max(found[c.oldest][key], now.Sub(since.Time).Seconds())
+		k := key{oldestGauge, namespace, waitsFor}
+		found[k] = max(found[k], now.Sub(since.Time).Seconds())
 	}
 	for i := range list.Items {
 		namespace, s := list.Items[i].Namespace, list.Items[i].Status
-		found[c.phases][[2]string{namespace, string(s.Phase)}]++
+		found[key{phasesGauge, namespace, string(s.Phase)}]++
 		if queue.Waits(s) {
-			found[c.queued][[2]string{namespace}]++
+			found[key{queuedGauge, namespace, ""}]++
 		}
 		if reason := unreadyReason(s, now); reason != "" {
-			found[c.unready][[2]string{namespace, reason}]++
+			found[key{unreadyGauge, namespace, reason}]++
 		}
 		// it was not Unknown before
 		if since := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded); since != nil &&
@@ -150,27 +138,25 @@ func (c *buildCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	// Status has the start of a run only at its end.
 	var all runs.PipelineRunList
-	if err := c.cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		out <- prometheus.NewInvalidMetric(c.oldest, err)
-		return
+	if err := cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return err
 	}
 	for i := range all.Items {
 		run := &all.Items[i]
-		if build, ok := c.buildOf(run); ok && run.Status.StartTime == nil &&
+		if build, ok := buildOf(run); ok && run.Status.StartTime == nil &&
 			run.Status.CompletionTime == nil && run.Spec.Status == "" &&
 			run.DeletionTimestamp == nil {
 			wait(build.Namespace, "start", run.CreationTimestamp)
 		}
 	}
-	for desc, values := range found {
-		for key, value := range values {
-			labels := key[:]
-			if desc == c.queued {
-				labels = key[:1]
-			}
-			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	for k, value := range found {
+		labels := []string{k.namespace, k.label}
+		if k.gauge == queuedGauge {
+			labels = labels[:1]
 		}
+		set(k.gauge, value, labels...)
 	}
+	return nil
 }
 
 // unreadyReason is why a build is not Ready; empty if it is, or if its run failed long ago.

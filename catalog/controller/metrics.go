@@ -17,24 +17,41 @@ type recorder struct {
 	seconds *prometheus.HistogramVec
 	writes  *prometheus.CounterVec
 	follows *prometheus.GaugeVec
-	entries *entryCollector
 }
 
+const (
+	entriesGauge = "armature_catalog_entries"
+	itemsGauge   = "armature_catalog_items"
+	upGauge      = "armature_catalog_store_up"
+)
+
 func newMetrics(s store.Store) *recorder {
-	var set metrics.Set
-	m := &recorder{
-		asks:    set.Counter("armature_catalog_discoveries_total"),
-		seconds: set.Histogram("armature_catalog_discovery_duration_seconds"),
-		writes:  set.Counter("armature_catalog_status_writes_total"),
-		follows: set.Gauge("armature_catalog_following"),
-		entries: &entryCollector{
-			store:   s,
-			entries: metrics.Desc("armature_catalog_entries"),
-			up:      metrics.Desc("armature_catalog_store_up"),
-			items:   metrics.Desc("armature_catalog_items"),
-		},
-	}
-	m.set = append(set, m.entries)
+	m := &recorder{}
+	m.asks = m.set.Counter("armature_catalog_discoveries_total")
+	m.seconds = m.set.Histogram("armature_catalog_discovery_duration_seconds")
+	m.writes = m.set.Counter("armature_catalog_status_writes_total")
+	m.follows = m.set.Gauge("armature_catalog_following")
+	m.set.Count(func(ctx context.Context, set metrics.SetGauge) error {
+		groups, err := s.Groups(ctx)
+		var items int
+		if err == nil {
+			items, err = s.Items(ctx)
+		}
+		if err != nil { // the other metrics still count
+			set(upGauge, 0)
+			return nil
+		}
+		set(upGauge, 1)
+		set(itemsGauge, float64(items))
+		counts := map[[2]string]int{}
+		for _, g := range groups {
+			counts[[2]string{g.Resource, string(g.Health)}] += g.Entries
+		}
+		for of, n := range counts {
+			set(entriesGauge, float64(n), of[:]...)
+		}
+		return nil
+	}, entriesGauge, itemsGauge, upGauge)
 	return m
 }
 
@@ -56,39 +73,4 @@ func (m *recorder) followed(resource string, found bool, err error) {
 	default:
 		m.follows.DeleteLabelValues(resource)
 	}
-}
-
-// entryCollector counts when it is asked, in the store.
-type entryCollector struct {
-	store              store.Store
-	entries, items, up *prometheus.Desc
-}
-
-func (c *entryCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.entries
-	out <- c.items
-	out <- c.up
-}
-
-func (c *entryCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	groups, err := c.store.Groups(ctx)
-	var items int
-	if err == nil {
-		items, err = c.store.Items(ctx)
-	}
-	if err != nil { // the other metrics still count
-		out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 0)
-		return
-	}
-	out <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, 1)
-	counts := map[[2]string]int{}
-	for _, g := range groups {
-		counts[[2]string{g.Resource, string(g.Health)}] += g.Entries
-	}
-	for of, n := range counts {
-		out <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n), of[:]...)
-	}
-	out <- prometheus.MustNewConstMetric(c.items, prometheus.GaugeValue, float64(items))
 }

@@ -3,8 +3,10 @@
 package metrics
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -62,10 +64,39 @@ func (s *Set) Histogram(name string) *prometheus.HistogramVec {
 	return h
 }
 
-// Desc describes the gauge of a row, which must exist, for a collector.
-func Desc(name string) *prometheus.Desc {
-	m := row(name, "gauge")
-	return prometheus.NewDesc(name, m.Help, strings.Fields(m.Labels), nil)
+// SetGauge sets a gauge for values of its labels.
+type SetGauge func(gauge string, value float64, labels ...string)
+
+// Count adds the gauges of rows, which must exist, that are counted whenever they are asked for.
+func (s *Set) Count(count func(context.Context, SetGauge) error, gauges ...string) {
+	c := counted{map[string]*prometheus.Desc{}, count}
+	for _, name := range gauges {
+		m := row(name, "gauge")
+		c.gauges[name] = prometheus.NewDesc(name, m.Help, strings.Fields(m.Labels), nil)
+	}
+	*s = append(*s, c)
+}
+
+type counted struct {
+	gauges map[string]*prometheus.Desc
+	count  func(context.Context, SetGauge) error
+}
+
+func (c counted) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.gauges {
+		out <- d
+	}
+}
+
+func (c counted) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := c.count(ctx, func(gauge string, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(c.gauges[gauge], prometheus.GaugeValue, value, labels...)
+	})
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
+	}
 }
 
 func row(name, kind string) Metric {

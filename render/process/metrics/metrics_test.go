@@ -385,9 +385,10 @@ func TestRegistered(t *testing.T) {
 			continue
 		}
 		out, err := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-hoE",
-			`(metrics|set|Set\))\.(Counter|Gauge|Histogram|Desc)\("`+m.Name+`"\)`, "--", "*.go",
+			`((metrics|set|Set\))\.(Counter|Gauge|Histogram)\(|Gauge +=) ?"`+m.Name+`"`, "--", "*.go",
 			":!*_test.go").CombinedOutput()
-		if calls := strings.Fields(string(out)); err != nil || len(calls) != 1 {
+		if calls := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil ||
+			len(calls) != 1 {
 			t.Errorf("%s is made by %q, want one call (%v)", m.Name, calls, err)
 			continue
 		}
