@@ -39,20 +39,13 @@ type AgentBuild struct {
 }
 
 // AgentBuildList is a list of them.
-type AgentBuildList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []AgentBuild `json:"items"`
-}
+type AgentBuildList = copies.List[AgentBuild]
 
 // DeepCopy returns a copy that shares nothing with b.
 func (b *AgentBuild) DeepCopy() *AgentBuild { return copies.Of(b) }
 
 // DeepCopyObject returns a copy that shares nothing with b.
 func (b *AgentBuild) DeepCopyObject() runtime.Object { return copies.Of(b) }
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *AgentBuildList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // AgentBuildSpec says what to build, how, and where the image goes.
 //

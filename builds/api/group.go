@@ -1,11 +1,11 @@
 package api
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // The names under which AgentBuild is published. A renamed generation of the
@@ -32,7 +32,5 @@ func RerunAnnotation(group string) string { return group + "/rerun" }
 
 // AddToScheme registers AgentBuild under group.
 func AddToScheme(scheme *runtime.Scheme, group string) {
-	gv := GroupVersion(group)
-	scheme.AddKnownTypes(gv, &AgentBuild{}, &AgentBuildList{})
-	metav1.AddToGroupVersion(scheme, gv)
+	copies.AddKind[AgentBuild](scheme, GroupVersion(group))
 }

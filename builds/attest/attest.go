@@ -152,34 +152,28 @@ func Check(o Observed) (*Built, error) {
 func (i *inspection) checkRun() error {
 	run, build := i.Run, i.Build
 	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
-	if run.Annotations[keys.AnnotationSpec] != now {
-		return i.refuse(api.ReasonSpecChanged, rerun,
-			"the spec changed while run %s was under way, and the run is of the one before", run.Name)
-	}
-	if want := run.Annotations[keys.AnnotationRunDigest]; want == "" ||
-		compose.RunDigest(&run.Spec) != want {
-		return i.refuse(api.ReasonNotAsOrdered, changed,
-			"the spec of run %s is not the one that was composed", run.Name)
-	}
-	if run.Spec.Status != "" {
-		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was asked to stop (%s)", run.Name,
-			run.Spec.Status)
-	}
-	if c := run.Status.GetCondition("Succeeded"); !c.IsTrue() || run.Status.CompletionTime == nil ||
-		run.Status.StartTime == nil {
-		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s did not succeed", run.Name)
-	}
 	i.Image, i.commit =
 		run.Annotations[keys.AnnotationImage], run.Annotations[keys.AnnotationCommit]
-	if want := compose.Image(build); i.Image == "" || i.Image != want {
+	unread := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]), &i.materials)
+	c := run.Status.GetCondition("Succeeded")
+	switch ordered, want := run.Annotations[keys.AnnotationRunDigest], compose.Image(build); {
+	case run.Annotations[keys.AnnotationSpec] != now:
+		return i.refuse(api.ReasonSpecChanged, rerun,
+			"the spec changed while run %s was under way, and the run is of the one before", run.Name)
+	case ordered == "" || compose.RunDigest(&run.Spec) != ordered:
+		return i.refuse(api.ReasonNotAsOrdered, changed,
+			"the spec of run %s is not the one that was composed", run.Name)
+	case run.Spec.Status != "":
+		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was asked to stop (%s)", run.Name,
+			run.Spec.Status)
+	case !c.IsTrue() || run.Status.CompletionTime == nil || run.Status.StartTime == nil:
+		return i.refuse(api.ReasonNotAsOrdered, changed, "run %s did not succeed", run.Name)
+	case i.Image == "" || i.Image != want:
 		return i.refuse(api.ReasonNotAsOrdered, rerun,
 			"run %s builds %q, and spec.buildOutput names %q", run.Name, i.Image, want)
-	}
-	if !api.IsCommit(i.commit) {
+	case !api.IsCommit(i.commit):
 		return i.refuse(api.ReasonNotAsOrdered, rerun, "run %s was not made for one commit", run.Name)
-	}
-	if err := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]),
-		&i.materials); err != nil || i.materials.Template.Digest == "" {
+	case unread != nil || i.materials.Template.Digest == "":
 		return i.refuse(api.ReasonNotAsOrdered, changed,
 			"run %s does not say which template it was composed from", run.Name)
 	}

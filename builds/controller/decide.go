@@ -141,16 +141,13 @@ func underWay(s *observation) decision {
 // reported again.
 func gone(s *observation) decision {
 	status := s.build.Status
-	failed := func(why string) decision {
+	if why := map[string]string{
+		api.ReasonRunDeleted: "run %s was deleted before it ended",
+		api.ReasonRunForeign: "somebody else changed run %s, so its result does not count",
+	}[s.missing]; why != "" {
 		return decision{phase: api.PhaseFailed, reason: s.missing,
-			message: fmt.Sprintf("%s; start again with `armature build rerun %s`",
-				fmt.Sprintf(why, status.PipelineRunName), s.build.Name)}
-	}
-	switch s.missing {
-	case api.ReasonRunDeleted:
-		return failed("run %s was deleted before it ended")
-	case api.ReasonRunForeign:
-		return failed("somebody else changed run %s, so its result does not count")
+			message: fmt.Sprintf(why+"; start again with `armature build rerun %s`",
+				status.PipelineRunName, s.build.Name)}
 	}
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
 	ofRun := meta.IsStatusConditionTrue(status.Conditions, api.ConditionRunExists) &&
@@ -254,45 +251,38 @@ func sooner(a, b time.Duration) time.Duration {
 // prunable lists the finished runs beyond the limits, and when the next one
 // expires. A run whose result is not yet in status is never among them.
 func prunable(s *observation) (out []runs.Run, after time.Duration) {
-	spec := s.build.Spec
-	limits := struct {
-		succeeded, failed       *int32
-		ttlSucceeded, ttlFailed time.Duration
-	}{ttlSucceeded: -1, ttlFailed: -1}
-	if r := spec.Retention; r != nil {
-		limits.succeeded, limits.failed = r.SucceededLimit, r.FailedLimit
-		if r.TTLAfterSucceeded != nil {
-			limits.ttlSucceeded = r.TTLAfterSucceeded.Duration
-		}
-		if r.TTLAfterFailed != nil {
-			limits.ttlFailed = r.TTLAfterFailed.Duration
-		}
+	spec, keep := s.build.Spec, api.Retention{}
+	if spec.Retention != nil {
+		keep = *spec.Retention
 	}
 	if cleanup := spec.CleanupAfterBuild == nil || *spec.CleanupAfterBuild; cleanup &&
-		limits.succeeded == nil {
-		limits.succeeded = new(int32)
+		keep.SucceededLimit == nil {
+		keep.SucceededLimit = new(int32)
 	}
 	succeeded, failed := int32(0), int32(0)
 	for i, r := range s.runs {
 		if !r.Done() || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
-		count, limit, ttl := &failed, limits.failed, limits.ttlFailed
+		count, limit, ttl := &failed, keep.FailedLimit, keep.TTLAfterFailed
 		if r.Succeeded() && r.UID != s.refused {
-			count, limit, ttl = &succeeded, limits.succeeded, limits.ttlSucceeded
+			count, limit, ttl = &succeeded, keep.SucceededLimit, keep.TTLAfterSucceeded
 		}
 		*count++
-		left := r.Finished().Add(ttl).Sub(s.now)
+		var left time.Duration
+		if ttl != nil {
+			left = r.Finished().Add(ttl.Duration).Sub(s.now)
+		}
 		switch {
 		case i == 0 && r.Name != s.recorded && s.last != nil:
-		case limit != nil && *count > *limit, ttl >= 0 && left <= 0:
+		case limit != nil && *count > *limit, ttl != nil && left <= 0:
 			// A failed run that is still to be retried records the attempt.
 			if i == 0 && s.last != nil && !r.Succeeded() && !r.Cancelled() &&
 				spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
 				continue
 			}
 			out = append(out, r)
-		case ttl >= 0 && (after == 0 || left < after):
+		case ttl != nil && (after == 0 || left < after):
 			after = left
 		}
 	}

@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -57,6 +55,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/forge"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/copies"
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
@@ -118,28 +117,9 @@ func newScheme(group string) (*runtime.Scheme, error) {
 		return nil, fmt.Errorf("building the scheme: %w", err)
 	}
 	tekton := tektonv1.SchemeGroupVersion
-	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRun"), &runs.PipelineRun{})
-	scheme.AddKnownTypeWithName(tekton.WithKind("PipelineRunList"), &runs.PipelineRunList{})
+	copies.AddKind[runs.PipelineRun](scheme, tekton)
 	scheme.AddKnownTypes(tekton, &tektonv1.TaskRun{}, &tektonv1.TaskRunList{}, &tektonv1.Pipeline{})
-	metav1.AddToGroupVersion(scheme, tekton)
 	return scheme, nil
-}
-
-// tektonClient reads and creates PipelineRuns whole.
-func tektonClient(cfg *rest.Config, mgr ctrl.Manager) (rest.Interface, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.APIPath, cfg.GroupVersion = "/apis", &tektonv1.SchemeGroupVersion
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("building the scheme: %w", err)
-	}
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c, err := rest.RESTClientForConfigAndClient(cfg, mgr.GetHTTPClient())
-	if err != nil {
-		return nil, fmt.Errorf("setting up the client of PipelineRuns: %w", err)
-	}
-	return c, nil
 }
 
 // Run the controller until ctx ends.
@@ -170,8 +150,10 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Shard: o.Shard,
 		BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace),
 	}
-	if store.Tekton, err = tektonClient(cfg, mgr); err != nil {
-		return err
+	// It reads and creates PipelineRuns whole.
+	store.Tekton, err = process.RESTClient(cfg, "/apis", tektonv1.SchemeGroupVersion)
+	if err != nil {
+		return fmt.Errorf("setting up the client of PipelineRuns: %w", err)
 	}
 	if o.Pod != "" {
 		if o.Settings.ControllerImage, err = readImage(ctx, mgr.GetAPIReader(),
@@ -203,15 +185,13 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Forges: &forge.Clients{Dial: o.Dial}, PlainHTTP: o.Settings.PlainHTTPHosts,
 		Group: o.Settings.Group, FieldOwner: fieldOwner, Traces: o.Traces,
 	}
-	if err := imageupdate.Setup(mgr, imageupdate.Options{Access: access,
-		Statement: attester.NewVerifier(r.attester, r.library).Statement}); err != nil {
-		return err
-	}
-	if err := report.Setup(mgr, access); err != nil {
-		return err
-	}
-	if err := trigger.Setup(mgr, trigger.Options{Access: access, Address: o.WebhookAddress,
-		CertDir: o.WebhookCertDir, Observe: r.metrics.request("poll")}); err != nil {
+	err = multi.Errors(
+		imageupdate.Setup(mgr, imageupdate.Options{Access: access,
+			Statement: attester.NewVerifier(r.attester, r.library).Statement}),
+		report.Setup(mgr, access),
+		trigger.Setup(mgr, trigger.Options{Access: access, Address: o.WebhookAddress,
+			CertDir: o.WebhookCertDir, Observe: r.metrics.request("poll")}))
+	if err != nil {
 		return err
 	}
 	unclaimed := func(ctx context.Context, key client.ObjectKey, problem error) error {
@@ -259,8 +239,7 @@ func newReconciler(
 				o.Dial, wake),
 			queue: &queue.Queue{
 				Max: o.MaxRunning, PerNamespace: o.MaxRunningPerNamespace, Isolated: o.Isolated,
-				Cache: cached, Live: live, UsesSlot: store.UsesSlot, BuildOf: store.BuildOf,
-				Wake: wake,
+				Cache: cached, Live: live, SlotOf: store.SlotOf, Wake: wake,
 			},
 		},
 		events:   mgr.GetEventRecorder(fieldOwner),
@@ -294,7 +273,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 		return fmt.Errorf("indexing runs by their build: %w", err)
 	}
 	// All caches fill at once; the controller would start one after the other.
-	for _, o := range []client.Object{&api.AgentBuild{}, metadataOf("v1", "ConfigMap")} {
+	for _, o := range []client.Object{&api.AgentBuild{}, process.MetadataOf("v1", "ConfigMap")} {
 		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("setting up the cache of %T: %w", o, err)
 		}

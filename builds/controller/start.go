@@ -33,6 +33,7 @@ import (
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // starter composes runs and creates them.
@@ -142,39 +143,36 @@ func (r *starter) create(ctx context.Context, s *observation, in *compose.Input,
 	out *compose.Output, secrets map[string]*corev1.Secret) (result, error) {
 	span := r.metrics.startSpan(s, in.Trigger, out.Run)
 	uid, err := r.runs.Create(ctx, out)
+	var have *runs.Run
 	switch {
-	case err == nil:
-		if message, err := r.release(ctx, s.build, out, uid, secrets); message != "" || err != nil {
-			return result{queued: message, run: out.Run.Name,
-				again: wait.Jitter(queue.Tick, 1)}, err
-		}
-		r.metrics.created(s.build, in.Trigger, time.Now())
-		span.End(time.Now(), false)
-		return result{created: true}, nil
 	case apierrors.IsAlreadyExists(err):
-		have, err := r.runs.Existing(ctx, s.build, out.Run)
-		if err != nil {
+		if have, err = r.runs.Existing(ctx, s.build, out.Run); err != nil {
 			return result{}, err
 		}
-		if have != nil {
-			if have.Held() {
-				if message, err := r.release(ctx, s.build, out, have.UID, secrets); message != "" ||
-					err != nil {
-					return result{queued: message, run: out.Run.Name,
-						again: wait.Jitter(queue.Tick, 1)}, err
-				}
-			}
-			_, err := r.runs.Move(ctx, s.build)
-			// in case that its event does not come
-			return result{created: true, again: firstRecheck}, err
+		if have == nil {
+			return result{}, compose.Place(s.build).Fault(api.ReasonRunForeign,
+				fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name),
+				"delete it, if nothing needs it; the build then continues by itself")
 		}
-		return result{}, compose.Place(s.build).Fault(api.ReasonRunForeign,
-			fmt.Sprintf("a PipelineRun %s exists that is not this build's", out.Run.Name),
-			"delete it, if nothing needs it; the build then continues by itself")
+		uid = have.UID
 	case denied(err):
 		return result{}, r.refused(s.build, err)
+	case err != nil:
+		return result{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
 	}
-	return result{}, fmt.Errorf("creating run %s: %w", out.Run.Name, err)
+	if have == nil || have.Held() {
+		if message, err := r.release(ctx, s.build, out, uid, secrets); message != "" || err != nil {
+			return result{queued: message, run: out.Run.Name, again: wait.Jitter(queue.Tick, 1)}, err
+		}
+	}
+	if have != nil {
+		_, err := r.runs.Move(ctx, s.build)
+		// in case that its event does not come
+		return result{created: true, again: firstRecheck}, err
+	}
+	r.metrics.created(s.build, in.Trigger, time.Now())
+	span.End(time.Now(), false)
+	return result{created: true}, nil
 }
 
 // release a run that was created held. Otherwise it has begun already. With a message, the run
@@ -286,7 +284,7 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 // would be deleted with the build.
 func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild,
 	claim *corev1.PersistentVolumeClaim) error {
-	have := metadataOf("v1", "PersistentVolumeClaim")
+	have := process.MetadataOf("v1", "PersistentVolumeClaim")
 	switch err := r.live.Get(ctx, client.ObjectKeyFromObject(claim), have); {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -337,9 +335,9 @@ func (r *starter) find(
 			}
 		case "ConfigMap":
 			r.library.Note(client.ObjectKeyFromObject(build), w.Name)
-			err = r.client.Get(ctx, key, metadataOf("v1", "ConfigMap"))
+			err = r.client.Get(ctx, key, process.MetadataOf("v1", "ConfigMap"))
 		case "ServiceAccount", "PersistentVolumeClaim":
-			err = r.live.Get(ctx, key, metadataOf("v1", w.Kind))
+			err = r.live.Get(ctx, key, process.MetadataOf("v1", w.Kind))
 		}
 		switch {
 		case apierrors.IsNotFound(err):
@@ -349,10 +347,6 @@ func (r *starter) find(
 		}
 	}
 	return secrets, findings.Join(missing...), nil
-}
-
-func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 }
 
 // resolve returns the commit of a run, which all policies for it accept.

@@ -12,7 +12,6 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -20,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Reader reads what became of the tasks of a run, and of their pods.
@@ -213,7 +213,7 @@ func (r *Reader) ofStep(ctx context.Context, d *api.FailureDetails, task *tekton
 // podIsGone reports whether a pod is deleted, or being deleted. One that cannot be read may
 // be there.
 func (r *Reader) podIsGone(ctx context.Context, namespace, name string) bool {
-	pod := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+	pod := process.MetadataOf("v1", "Pod")
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
 	return apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Client of a cluster. It is the dynamic one: a generated clientset, as well as
@@ -47,8 +48,8 @@ func Connect(config *rest.Config, namespace, group string) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	objects, err1 := dynamic.NewForConfig(config)
-	pods, err2 := restClient(config, "/api", schema.GroupVersion{Version: "v1"})
-	tekton, err3 := restClient(config, "/apis", tektonv1.SchemeGroupVersion)
+	pods, err2 := process.RESTClient(config, "/api", schema.GroupVersion{Version: "v1"})
+	tekton, err3 := process.RESTClient(config, "/apis", tektonv1.SchemeGroupVersion)
 	if err := multi.Errors(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}

@@ -17,11 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/functions/multi"
@@ -240,15 +236,4 @@ func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
 			"-n %s` lists the tasks", p.Task, b.Name, b.Namespace)
 	}
 	return p.failed
-}
-
-// restClient sends requests of a group of the API, and reads refusals.
-func restClient(config *rest.Config, path string,
-	group schema.GroupVersion) (rest.Interface, error) {
-	config = rest.CopyConfig(config)
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	config.APIPath, config.GroupVersion, config.QPS = path, &group, -1
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return rest.RESTClientFor(config)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller/buildtest"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // A step may print a line of many megabytes, as one that lists an image's
@@ -36,7 +37,7 @@ func TestBuildLogsLongLine(t *testing.T) {
 		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
 	}))
 	defer server.Close()
-	pods, err := restClient(&rest.Config{Host: server.URL}, "/api",
+	pods, err := process.RESTClient(&rest.Config{Host: server.URL}, "/api",
 		schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func TestBuildLogsFollow(t *testing.T) {
 		running: map[string]chan struct{}{"long-pod/step-say": make(chan struct{})}}
 	kubelet := httptest.NewServer(server)
 	defer kubelet.Close()
-	pods, err := restClient(&rest.Config{Host: kubelet.URL}, "/api",
+	pods, err := process.RESTClient(&rest.Config{Host: kubelet.URL}, "/api",
 		schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +262,7 @@ func TestBuildLogsArePlain(t *testing.T) {
 		_, _ = w.Write([]byte(hostile + "\r\n"))
 	}))
 	defer server.Close()
-	pods, err := restClient(&rest.Config{Host: server.URL}, "/api",
+	pods, err := process.RESTClient(&rest.Config{Host: server.URL}, "/api",
 		schema.GroupVersion{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)

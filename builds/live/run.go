@@ -267,17 +267,13 @@ func (c *Client) newest(ctx context.Context, b *api.AgentBuild) (string, error) 
 }
 
 // ofBuild returns those of the runs where a build's last run is that are the build's, newest first.
-func (c *Client) ofBuild(b *api.AgentBuild, all *runs.PipelineRunList) (out []runs.Run) {
-	if c.Place(b) == b.Namespace {
-		return runs.OwnedBy(b, all)
-	}
-	for i := range all.Items {
-		if isOf(&all.Items[i], b) {
-			out = append(out, runs.Read(&all.Items[i]))
+func (c *Client) ofBuild(b *api.AgentBuild, all *runs.PipelineRunList) []runs.Run {
+	return runs.Pick(all, func(run *runs.PipelineRun) bool {
+		if c.Place(b) == b.Namespace {
+			return metav1.IsControlledBy(run, b)
 		}
-	}
-	runs.Sort(out)
-	return out
+		return isOf(run, b)
+	})
 }
 
 // selector of a build's runs in a namespace and of their tasks. In the platform's there may be

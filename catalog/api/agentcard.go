@@ -23,8 +23,7 @@ var GroupVersion = schema.GroupVersion{Group: keys.LabelPrefix, Version: "v1alph
 
 // AddToScheme registers AgentCard.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &AgentCard{}, &AgentCardList{})
-	metav1.AddToGroupVersion(scheme, GroupVersion)
+	copies.AddKind[AgentCard](scheme, GroupVersion)
 	return nil
 }
 
@@ -50,17 +49,10 @@ type AgentCard struct {
 }
 
 // AgentCardList is a list of AgentCards.
-type AgentCardList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []AgentCard `json:"items"`
-}
+type AgentCardList = copies.List[AgentCard]
 
 // DeepCopyObject returns a copy that shares nothing with c.
 func (c *AgentCard) DeepCopyObject() runtime.Object { return copies.Of(c) }
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *AgentCardList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // AgentCardSpec says which pods to ask, where and how often.
 //

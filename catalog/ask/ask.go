@@ -159,16 +159,22 @@ const Program = "armature-catalog"
 func UserAgent() string { return version.UserAgent(Program) }
 
 func reason(err error) string {
+	const certificate = "its TLS certificate is not trusted: "
 	var timeout net.Error
-	var certificate *tls.CertificateVerificationError
-	for _, known := range []error{ErrTooLarge, answers.ErrBusy} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
+	var invalid x509.CertificateInvalidError
 	switch {
-	case errors.As(err, &certificate):
-		return "its TLS certificate is not trusted: " + certificateReason(certificate.Err)
+	case errors.Is(err, ErrTooLarge):
+		return ErrTooLarge.Error()
+	case errors.Is(err, answers.ErrBusy):
+		return answers.ErrBusy.Error()
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return certificate + "signed by an unknown authority"
+	case errors.As(err, new(x509.HostnameError)):
+		return certificate + "made for another name"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return certificate + "expired or not yet valid"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return certificate + "it is invalid"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "it did not answer in time"
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -177,19 +183,4 @@ func reason(err error) string {
 		return "its host name is not known"
 	}
 	return "the connection failed or was interrupted"
-}
-
-func certificateReason(err error) string {
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	switch {
-	case errors.As(err, &authority):
-		return "signed by an unknown authority"
-	case errors.As(err, &host):
-		return "made for another name"
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "expired or not yet valid"
-	}
-	return "it is invalid"
 }

@@ -75,10 +75,7 @@ const (
 
 // NewCluster watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{group: o.Group, log: o.Log, namespaces: o.Namespaces}
-	if c.group == "" {
-		c.group = api.DefaultGroup
-	}
+	c := &Cluster{group: cmp.Or(o.Group, api.DefaultGroup), log: o.Log, namespaces: o.Namespaces}
 	scheme := runtime.NewScheme()
 	api.AddToScheme(scheme, c.group)
 	err := multi.Errors(updates.AddToScheme(scheme), corev1.AddToScheme(scheme))
@@ -99,27 +96,17 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 		}
 		options.DefaultNamespaces[n] = cache.Config{}
 	}
-	if c.cache, err = cache.New(cfg, options); err == nil {
-		c.live, err = client.New(cfg, client.Options{Scheme: scheme})
-	}
-	if err == nil {
-		c.objects, err = facts.NewReader(cfg)
-	}
-	if err == nil {
-		c.discovery, err = discovery.NewDiscoveryClientForConfig(cfg)
-	}
-	if err == nil {
-		c.builds, err = live.NewReader(cfg, c.group)
-	}
-	if err == nil {
-		c.builds.BuildNamespace = o.BuildNamespace
-	}
-	if err == nil {
-		c.own, err = access.Own(cfg, nil)
-	}
-	if err != nil {
+	var errs [6]error
+	c.cache, errs[0] = cache.New(cfg, options)
+	c.live, errs[1] = client.New(cfg, client.Options{Scheme: scheme})
+	c.objects, errs[2] = facts.NewReader(cfg)
+	c.discovery, errs[3] = discovery.NewDiscoveryClientForConfig(cfg)
+	c.builds, errs[4] = live.NewReader(cfg, c.group)
+	c.own, errs[5] = access.Own(cfg, nil)
+	if err := multi.Errors(errs[:]...); err != nil {
 		return nil, fmt.Errorf("watching the cluster: %w", err)
 	}
+	c.builds.BuildNamespace = o.BuildNamespace
 	return c, nil
 }
 

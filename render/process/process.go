@@ -14,6 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -49,6 +53,26 @@ func (o Options) Client(cfg *rest.Config, program string, qps float32) *rest.Con
 	cfg.Burst = int(2 * cfg.QPS)
 	cfg.UserAgent = version.UserAgent(program)
 	return cfg
+}
+
+// RESTClient returns a client of a group at a path of the API server, such as /apis, for answers that
+// are read as they come. It decodes metadata and refusals alone.
+func RESTClient(cfg *rest.Config, path string, group schema.GroupVersion) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("building the scheme: %w", err)
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.APIPath, cfg.GroupVersion = path, &group
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	return rest.RESTClientFor(cfg)
+}
+
+// MetadataOf is an object of a kind of which metadata alone is read.
+func MetadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 }
 
 // Slim drops what no controller reads from an object that enters a cache.

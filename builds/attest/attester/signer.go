@@ -14,7 +14,6 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,6 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // What attests is a key in a Secret of the controller's namespace, a key of a KMS, or the
@@ -175,8 +175,7 @@ func (a *Attester) keepOn(run *tektonv1.PipelineRun) sign.Keep {
 				return made, nil
 			}
 			if apierrors.IsConflict(err) { // somebody wrote meanwhile, perhaps the same
-				fresh := &metav1.PartialObjectMetadata{
-					TypeMeta: metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"}}
+				fresh := process.MetadataOf("tekton.dev/v1", "PipelineRun")
 				if err = a.live.Get(ctx, client.ObjectKeyFromObject(run), fresh); err == nil &&
 					fresh.UID == run.UID {
 					version, text =

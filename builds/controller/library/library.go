@@ -24,6 +24,7 @@ import (
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Library holds the templates and steps that were read, by what the metadata watch
@@ -234,15 +235,13 @@ func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*te
 func (l *Library) textVersion(ctx context.Context,
 	key types.NamespacedName) (string, map[string]string, error) {
 	if l.Watched(key.Namespace) {
-		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
-			Kind: "ConfigMap"}}
+		meta := process.MetadataOf("v1", "ConfigMap")
 		err := l.Cache.Get(ctx, key, meta, client.UnsafeDisableDeepCopy)
 		return meta.ResourceVersion, meta.Labels, err
 	}
 	meta, err := do(ctx, &l.requests, "version of ConfigMap "+key.String(),
 		func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
-			meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
-				Kind: "ConfigMap"}}
+			meta := process.MetadataOf("v1", "ConfigMap")
 			return meta, l.Live.Get(ctx, key, meta)
 		})
 	if err != nil {

@@ -171,7 +171,7 @@ func requests(out *compose.Output) corev1.ResourceList {
 		if choices[c] == nil {
 			choices[c] = sums[string]{}
 		}
-		choices[c].add(value, ofTask(task, overrides[task.Name]))
+		choices[c].add(ofTask(task, overrides[task.Name]), value)
 	}
 	tasks, depths := out.Pipeline.Spec.Tasks, map[string]int{}
 	for range tasks {
@@ -189,7 +189,7 @@ func requests(out *compose.Output) corev1.ResourceList {
 	}
 	together := sums[int]{}
 	for c, values := range choices {
-		together.add(c.depth, most(maps.Values(values)))
+		together.add(most(maps.Values(values)), c.depth)
 	}
 	return most(maps.Values(together))
 }
@@ -217,7 +217,7 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1
 		requested := corev1.ResourceList{}
 		maps.Copy(requested, of.Limits) // a limit without a request is one, as in a cluster
 		maps.Copy(requested, of.Requests)
-		sum.add("", requested)
+		sum.add(requested, "")
 	}
 	if row.ComputeResources != nil { // of all steps together
 		count(*row.ComputeResources)
@@ -241,14 +241,16 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1
 // sums adds quantities by resource.
 type sums[K comparable] map[K]corev1.ResourceList
 
-func (s sums[K]) add(to K, list corev1.ResourceList) {
-	if s[to] == nil {
-		s[to] = corev1.ResourceList{}
-	}
-	for name, amount := range list {
-		total := s[to][name]
-		total.Add(amount)
-		s[to][name] = total
+func (s sums[K]) add(list corev1.ResourceList, to ...K) {
+	for _, key := range to {
+		if s[key] == nil {
+			s[key] = corev1.ResourceList{}
+		}
+		for name, amount := range list {
+			total := s[key][name]
+			total.Add(amount)
+			s[key][name] = total
+		}
 	}
 }
 

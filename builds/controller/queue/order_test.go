@@ -35,9 +35,10 @@ type line struct {
 func newLine(t *testing.T, max, perNamespace int) *line {
 	l := &line{T: t}
 	l.Queue = &Queue{Max: max, PerNamespace: perNamespace, Cache: l, Live: l,
-		UsesSlot: func(context.Context, *runs.PipelineRun) bool { return true },
-		BuildOf:  (&runs.Store{BuildNamespace: "builds", Instance: "ours"}).BuildOf,
-		Wake:     func(b types.NamespacedName) { l.woken = append(l.woken, b.String()) }}
+		SlotOf: func(_ context.Context, run *runs.PipelineRun) (types.NamespacedName, bool) {
+			return (&runs.Store{BuildNamespace: "builds", Instance: "ours"}).BuildOf(run)
+		},
+		Wake: func(b types.NamespacedName) { l.woken = append(l.woken, b.String()) }}
 	return l
 }
 
@@ -287,8 +288,8 @@ func TestQueueIsolated(t *testing.T) {
 	for _, i := range []int{0, 1, 4} {
 		l.seen = append(l.seen, &runs.PipelineRun{ObjectMeta: all[i].Run.ObjectMeta})
 	}
-	l.Queue = &Queue{Isolated: l.Isolated, Cache: l, Live: l, UsesSlot: l.UsesSlot,
-		BuildOf: l.BuildOf, Wake: l.Wake}
+	l.Queue = &Queue{Isolated: l.Isolated, Cache: l, Live: l, SlotOf: l.SlotOf,
+		Wake: l.Wake}
 	if l.joinsWith(l.builds[2], all[2]) {
 		t.Error("a controller that starts does not know what runs")
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Queue keeps builds waiting where the operator limits how many runs there are at once: a
@@ -51,9 +52,8 @@ type Queue struct {
 	Isolated runs.Limits
 	// Cache of runs and builds, and Live, which reads from the API server.
 	Cache, Live client.Reader
-	// UsesSlot reports whether a run under way is one of ours, and BuildOf whose it is.
-	UsesSlot func(context.Context, *runs.PipelineRun) bool
-	BuildOf  func(metav1.Object) (types.NamespacedName, bool)
+	// SlotOf returns the build whose slot a run under way uses; ok is false where it uses none.
+	SlotOf func(context.Context, *runs.PipelineRun) (build types.NamespacedName, ok bool)
 	// IsolatedOf lists the isolated runs of a namespace's builds, where other shards start some as
 	// well: the cache has none of those. nil where this controller has all.
 	IsolatedOf func(ctx context.Context, namespace string) (*runs.PipelineRunList, error)
@@ -197,7 +197,7 @@ func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild,
 		if run := &list.Items[i]; run.Name != out.Run.Name && !runs.Read(run).Done() {
 			use, unread := useOf(run, b.Namespace)
 			err = cmp.Or(err, unread)
-			others.add(b.Namespace, use)
+			others.add(use, b.Namespace)
 		}
 	}
 	if err == nil && q.Isolated.Exceeded(own, others[b.Namespace]) != "" {
@@ -234,12 +234,7 @@ func (q *Queue) next(ctx context.Context,
 		return nil, err
 	}
 	used, busy, err := q.used(ctx)
-	total := 0
-	for _, sum := range used {
-		total += int(sum.Name(number, resource.DecimalSI).Value())
-	}
-	full := func() bool { return q.Max > 0 && total >= q.Max }
-	if err != nil || full() || self != nil && !q.hasRoom(client.ObjectKeyFromObject(self), used) {
+	if err != nil || self != nil && !q.hasRoom(client.ObjectKeyFromObject(self), used) {
 		return nil, err
 	}
 	waiting, err := q.waiting(ctx)
@@ -253,21 +248,19 @@ func (q *Queue) next(ctx context.Context,
 		waiting = append(waiting, self)
 	}
 	slices.SortFunc(waiting, q.order)
-	var namespaces []string
-	of := map[string][]types.NamespacedName{}
+	turn, turns := map[*api.AgentBuild]int{}, map[string]int{} // one of each namespace in turn
 	for _, b := range waiting {
-		if of[b.Namespace] == nil {
-			namespaces = append(namespaces, b.Namespace)
-		}
-		of[b.Namespace] = append(of[b.Namespace], client.ObjectKeyFromObject(b))
+		turns[b.Namespace]++
+		turn[b] = turns[b.Namespace]
 	}
-	for more := true; more; { // one of each namespace in turn
-		more = false
-		for _, n := range namespaces {
-			if len(of[n]) > 0 && !full() && q.hasRoom(of[n][0], used) {
-				used.add(n, q.useOf(of[n][0]))
-				out, of[n], total, more = append(out, of[n][0]), of[n][1:], total+1, true
-			}
+	slices.SortStableFunc(waiting,
+		func(a, b *api.AgentBuild) int { return cmp.Compare(turn[a], turn[b]) })
+	full := map[string]bool{} // for the first that waits in a namespace
+	for _, b := range waiting {
+		build := client.ObjectKeyFromObject(b)
+		if full[b.Namespace] = full[b.Namespace] || !q.hasRoom(build, used); !full[b.Namespace] {
+			used.add(q.useOf(build), "", b.Namespace)
+			out = append(out, build)
 		}
 	}
 	return out, nil
@@ -315,11 +308,12 @@ func (q *Queue) order(a, b *api.AgentBuild) int {
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// hasRoom reports whether a build may be granted one more slot of its namespace. A limit that
-// is not known is read by the build that is next, and so is what its run uses.
+// hasRoom reports whether a build may be granted one more slot. A limit of a namespace that is not
+// known is read by the build that is next, and so is what its run uses.
 func (q *Queue) hasRoom(build types.NamespacedName, used sums[string]) bool {
-	l := q.limits[build.Namespace]
-	return l.problem == "" && l.Exceeded(q.useOf(build), used[build.Namespace]) == ""
+	l, all := q.limits[build.Namespace], used[""]
+	return l.problem == "" && l.Exceeded(q.useOf(build), used[build.Namespace]) == "" &&
+		(q.Max == 0 || all.Name(number, resource.DecimalSI).Value() < int64(q.Max))
 }
 
 // useOf returns the limited resources that the run of a build in the queue uses.
@@ -330,7 +324,8 @@ func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
 	return corev1.ResourceList{number: one}
 }
 
-// used counts what the runs under way take, by namespace, and the builds that have one.
+// used counts what the runs under way take, by namespace and, under "", in all, and the builds that
+// have one.
 func (q *Queue) used(ctx context.Context) (sums[string], map[types.NamespacedName]bool, error) {
 	used, busy := sums[string]{}, map[types.NamespacedName]bool{}
 	var list runs.PipelineRunList
@@ -339,15 +334,16 @@ func (q *Queue) used(ctx context.Context) (sums[string], map[types.NamespacedNam
 		return nil, nil, fmt.Errorf("listing the runs under way: %w", err)
 	}
 	for i := range list.Items {
-		run := &list.Items[i]
-		if build, ok := q.BuildOf(run); ok && q.UsesSlot(ctx, run) {
-			use, err := useOf(run, build.Namespace)
-			if err != nil {
-				return nil, nil, err
-			}
-			used.add(build.Namespace, use)
-			busy[build] = true
+		build, ok := q.SlotOf(ctx, &list.Items[i])
+		if !ok {
+			continue
 		}
+		use, err := useOf(&list.Items[i], build.Namespace)
+		if err != nil {
+			return nil, nil, err
+		}
+		used.add(use, "", build.Namespace)
+		busy[build] = true
 	}
 	for build, p := range q.places {
 		switch {
@@ -355,7 +351,7 @@ func (q *Queue) used(ctx context.Context) (sums[string], map[types.NamespacedNam
 		case busy[build] || time.Since(p.granted) > grantTimeout:
 			p.granted = time.Time{}
 		default:
-			used.add(build.Namespace, p.use)
+			used.add(p.use, "", build.Namespace)
 			busy[build] = true
 		}
 	}
@@ -425,8 +421,7 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	if err != nil || known && time.Since(have.read) < limitKeeps {
 		return err
 	}
-	object := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
-		Kind: "Namespace"}}
+	object := process.MetadataOf("v1", "Namespace")
 	err = q.Live.Get(ctx, types.NamespacedName{Name: namespace}, object)
 	switch {
 	case err != nil && known && !apierrors.IsForbidden(err):

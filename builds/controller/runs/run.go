@@ -50,17 +50,10 @@ type runStatus struct {
 }
 
 // PipelineRunList is what the API server answers to a list.
-type PipelineRunList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []PipelineRun `json:"items"`
-}
+type PipelineRunList = copies.List[PipelineRun]
 
 // DeepCopyObject returns a copy that shares nothing with r.
 func (r *PipelineRun) DeepCopyObject() runtime.Object { return copies.Of(r) }
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *PipelineRunList) DeepCopyObject() runtime.Object { return copies.Of(l) }
 
 // SpanContext is the annotation of a run from which Tekton's own spans go on: headers of W3C's
 // trace context, in JSON.
@@ -256,12 +249,11 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 	return image + "@" + digest, platforms, nil
 }
 
-// OwnedBy a build are these runs of the list, newest first.
-func OwnedBy(build *api.AgentBuild, list *PipelineRunList) []Run {
-	var out []Run
+// Pick reads the runs of a list that are wanted, newest first.
+func Pick(list *PipelineRunList, wanted func(*PipelineRun) bool) (out []Run) {
 	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], build) {
-			out = append(out, Read(&list.Items[i]))
+		if run := &list.Items[i]; wanted(run) {
+			out = append(out, Read(run))
 		}
 	}
 	Sort(out)

@@ -43,29 +43,26 @@ func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error
 	if err != nil {
 		return nil, err
 	}
-	out := slices.DeleteFunc(OwnedBy(build, list),
-		func(run Run) bool { return run.Attested() || run.copied(build.Status) })
-	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build))
-	for _, run := range isolated {
-		if s.IsOf(run, build) && !run.Held() {
-			out = append(out, run)
-		}
-	}
+	out := Pick(list, func(run *PipelineRun) bool {
+		read := Read(run)
+		return metav1.IsControlledBy(run, build) && !read.Attested() && !read.copied(build.Status)
+	})
+	isolated, err := s.isolated(ctx, client.ObjectKeyFromObject(build),
+		func(run *PipelineRun) bool { return s.IsOf(run, build) && !Read(run).Held() })
+	out = append(out, isolated...)
 	Sort(out)
 	return out, err
 }
 
-// isolated runs in the cache that were made for a build of that name.
-func (s *Store) isolated(ctx context.Context, build types.NamespacedName) (out []Run, _ error) {
+// isolated runs in the cache that were made for a build of that name, as far as they are wanted.
+func (s *Store) isolated(ctx context.Context, build types.NamespacedName,
+	wanted func(*PipelineRun) bool) ([]Run, error) {
 	if s.BuildNamespace == "" {
 		return nil, nil
 	}
 	list, err := listed(ctx, s.Client, s.BuildNamespace, build,
 		client.MatchingFields{OwnerIndex: build.String()}, client.UnsafeDisableDeepCopy)
-	for i := range list.Items {
-		out = append(out, Read(&list.Items[i]))
-	}
-	return out, err
+	return Pick(list, wanted), err
 }
 
 // listed returns the runs of a namespace that are those of a build by what options say.
@@ -83,7 +80,7 @@ func listed(ctx context.Context, from client.Reader, namespace string, build typ
 // run of the build may still exist.
 func (s *Store) Sweep(ctx context.Context, build types.NamespacedName,
 	uid types.UID) (wait bool, _ error) {
-	all, err := s.isolated(ctx, build)
+	all, err := s.isolated(ctx, build, func(*PipelineRun) bool { return true })
 	for _, run := range all {
 		own := uid != "" && run.Annotations[keys.AnnotationBuildUID] == string(uid)
 		if own && !run.Held() {
@@ -153,11 +150,7 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 		if err != nil {
 			return nil, err
 		}
-		for i := range list.Items {
-			if s.isOurs(&list.Items[i], build) {
-				out = append(out, Read(&list.Items[i]))
-			}
-		}
+		out = append(out, Pick(list, func(run *PipelineRun) bool { return s.isOurs(run, build) })...)
 	}
 	return out, nil
 }
@@ -396,8 +389,7 @@ func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason stri
 	if key.Namespace != s.BuildNamespace {
 		key.Namespace = build.Namespace
 	}
-	have := &metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: tektonv1.SchemeGroupVersion.String(), Kind: "PipelineRun"}}
+	have := process.MetadataOf(tektonv1.SchemeGroupVersion.String(), "PipelineRun")
 	err = s.Live.Get(ctx, key, have)
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
@@ -417,20 +409,17 @@ func (r Run) copied(status api.AgentBuildStatus) bool {
 		status.PipelineRunUID != r.UID
 }
 
-// UsesSlot reports whether a run under way uses a slot of the queue. A tenant could make
-// copies of runs in its namespace, and keep others waiting with them: those do not, nor does a
+// SlotOf returns the build whose slot of the queue a run under way uses. A tenant could make
+// copies of runs in its namespace, and keep others waiting with them: those use none, nor does a
 // run that its build's status has left behind. Copies of the runs of deleted builds are deleted
 // by the cluster.
-func (s *Store) UsesSlot(ctx context.Context, run *PipelineRun) bool {
-	if s.IsIsolated(run) {
-		return true
+func (s *Store) SlotOf(ctx context.Context,
+	run *PipelineRun) (key types.NamespacedName, ok bool) {
+	if key, ok = s.BuildOf(run); !ok || s.IsIsolated(run) {
+		return key, ok
 	}
-	key, ok := s.BuildOf(run)
-	build := &api.AgentBuild{}
-	if !ok || s.Client.Get(ctx, key, build, client.UnsafeDisableDeepCopy) != nil ||
-		!metav1.IsControlledBy(run, build) {
-		return false
-	}
-	read := Read(run)
-	return read.Number >= build.Status.RunNumber && !read.copied(build.Status)
+	build, read := &api.AgentBuild{}, Read(run)
+	return key, s.Client.Get(ctx, key, build, client.UnsafeDisableDeepCopy) == nil &&
+		metav1.IsControlledBy(run, build) && read.Number >= build.Status.RunNumber &&
+		!read.copied(build.Status)
 }

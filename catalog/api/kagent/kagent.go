@@ -27,10 +27,8 @@ var (
 
 // AddToScheme registers both kinds.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(V1alpha1, &MCPServer{}, &MCPServerList{})
-	scheme.AddKnownTypes(V1alpha2, &RemoteMCPServer{}, &RemoteMCPServerList{})
-	metav1.AddToGroupVersion(scheme, V1alpha1)
-	metav1.AddToGroupVersion(scheme, V1alpha2)
+	copies.AddKind[MCPServer](scheme, V1alpha1)
+	copies.AddKind[RemoteMCPServer](scheme, V1alpha2)
 	return nil
 }
 
@@ -66,11 +64,7 @@ func (s *MCPServer) URL() string {
 }
 
 // MCPServerList is what a list request answers.
-type MCPServerList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []MCPServer `json:"items"`
-}
+type MCPServerList = copies.List[MCPServer]
 
 // RemoteMCPServer makes the tools of an MCP server known.
 type RemoteMCPServer struct {
@@ -82,11 +76,7 @@ type RemoteMCPServer struct {
 }
 
 // RemoteMCPServerList is what a list request answers.
-type RemoteMCPServerList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []RemoteMCPServer `json:"items"`
-}
+type RemoteMCPServerList = copies.List[RemoteMCPServer]
 
 // Protocol is how an MCP server is spoken to.
 type Protocol string
@@ -170,9 +160,3 @@ func (s *MCPServer) DeepCopyObject() runtime.Object { return copies.Of(s) }
 
 // DeepCopyObject returns a copy that shares nothing with s.
 func (s *RemoteMCPServer) DeepCopyObject() runtime.Object { return copies.Of(s) }
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *MCPServerList) DeepCopyObject() runtime.Object { return copies.Of(l) }
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *RemoteMCPServerList) DeepCopyObject() runtime.Object { return copies.Of(l) }

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Bounds of what is read of objects that tenants write. The memory limit of the console and the
@@ -41,12 +41,8 @@ type Reader struct {
 // NewReader returns a reader of a cluster.
 func NewReader(cfg *rest.Config) (*Reader, error) {
 	cfg = rest.CopyConfig(cfg)
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	// the API server's own fairness
-	cfg.APIPath, cfg.GroupVersion, cfg.QPS = "/", &schema.GroupVersion{}, -1
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	objects, err := rest.RESTClientFor(cfg)
+	cfg.QPS = -1 // the API server's own fairness
+	objects, err := process.RESTClient(cfg, "/", schema.GroupVersion{})
 	return &Reader{objects, semaphore.NewWeighted(maxDecoding)}, err
 }
 

@@ -5,7 +5,30 @@ import (
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
+
+// List is what the API server answers to a list of a kind.
+type List[T any] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []T `json:"items"`
+}
+
+// DeepCopyObject returns a copy that shares nothing with l.
+func (l *List[T]) DeepCopyObject() runtime.Object { return Of(l) }
+
+// AddKind adds a kind that has the name of its type, and the lists of it, to a scheme.
+func AddKind[T any, P interface {
+	*T
+	runtime.Object
+}](scheme *runtime.Scheme, gv schema.GroupVersion) {
+	scheme.AddKnownTypes(gv, P(new(T)))
+	scheme.AddKnownTypeWithName(gv.WithKind(reflect.TypeFor[T]().Name()+"List"), &List[T]{})
+	metav1.AddToGroupVersion(scheme, gv)
+}
 
 // Of returns a copy that shares no pointer, list or map with what p points to; nil for nil. What
 // types keep to themselves is shared, as that of times, which nobody changes.
