@@ -77,7 +77,7 @@ type world struct {
 	client.Client
 	config    *rest.Config
 	namespace string
-	store     store.Store
+	store     store.Followed
 	network   *network
 	writes    atomic.Int32 // to the API server, by the controller
 	clock     atomic.Int64 // seconds since begin

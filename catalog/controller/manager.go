@@ -45,7 +45,7 @@ import (
 type Options struct {
 	process.Options
 	// Store to fill, and whether other replicas serve the same one.
-	Store  store.Store
+	Store  store.Followed
 	Shared bool
 	// Concurrency is how many agents and servers of a kind are asked at once; zero
 	// means 32.

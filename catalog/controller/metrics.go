@@ -25,7 +25,7 @@ const (
 	upGauge      = "armature_catalog_store_up"
 )
 
-func newMetrics(s store.Store) *recorder {
+func newMetrics(s store.Followed) *recorder {
 	m := &recorder{}
 	m.asks = m.set.Counter("armature_catalog_discoveries_total")
 	m.seconds = m.set.Histogram("armature_catalog_discovery_duration_seconds")

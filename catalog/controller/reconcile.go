@@ -143,7 +143,7 @@ func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.Ob
 
 // known returns what the catalog knows of an object: what is stored, else what its status
 // reports, which is stored at once.
-func known(ctx context.Context, s store.Store, k kinds.Kind, key store.Key,
+func known(ctx context.Context, s store.Followed, k kinds.Kind, key store.Key,
 	o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -30,6 +30,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/answers"
 	"github.com/armature-dev/armature/render/process"
+	"github.com/armature-dev/armature/render/process/copies"
 )
 
 // All returns the kinds of the catalog. Their roles, and what the console lists, follow from
@@ -101,7 +102,7 @@ type Asker struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Store of the catalog.
-	Store store.Store
+	Store store.Followed
 	// Dial opens connections to agents and servers.
 	Dial ask.Dial
 	// Roots are trusted with agents' certificates; nil is the system's.
@@ -226,8 +227,7 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 
 // AddToScheme adds the kinds of the catalog, but for those whose types are kagent's own.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(published, &AgentCard{}, &AgentCardList{})
-	metav1.AddToGroupVersion(scheme, published)
+	copies.AddKind[AgentCard](scheme, published)
 	if err := multi.Errors(api.AddToScheme(scheme), kagent.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("building the scheme: %w", err)
 	}

@@ -37,14 +37,7 @@ type AgentCard struct {
 }
 
 // AgentCardList is what a list request answers.
-type AgentCardList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []AgentCard `json:"items"`
-}
+type AgentCardList = copies.List[AgentCard]
 
 // DeepCopyObject returns a copy that shares nothing with c.
 func (c *AgentCard) DeepCopyObject() runtime.Object { return copies.Of(c) }
-
-// DeepCopyObject returns a copy that shares nothing with l.
-func (l *AgentCardList) DeepCopyObject() runtime.Object { return copies.Of(l) }

@@ -82,7 +82,7 @@ type registryPage struct {
 }
 
 // registry answers from a store.
-type registry struct{ store store.Store }
+type registry struct{ store store.Followed }
 
 // registry adds the registry's paths.
 func (s *Server) registry(mux *http.ServeMux) {

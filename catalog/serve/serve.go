@@ -29,13 +29,11 @@ import (
 
 // Server answers from a store.
 type Server struct {
-	Store store.Store
+	Store store.Followed
 	// Access says who a caller is and what they may see.
 	Access access.Access
 	// Pages answer every other path; nil answers none.
 	Pages http.Handler
-	// Now is the time; nil is time.Now.
-	Now func() time.Time
 	// Poll is how often a watch looks for changes; zero means a second.
 	Poll time.Duration
 	// Beat is how often a quiet watch sends an event, and the rights of each watcher
@@ -54,9 +52,6 @@ var openAPI []byte
 // Handler returns the handler of all that the catalog serves.
 func (s *Server) Handler() http.Handler {
 	s.Poll, s.Beat = cmp.Or(s.Poll, time.Second), cmp.Or(s.Beat, 15*time.Second)
-	if s.Now == nil {
-		s.Now = time.Now
-	}
 	s.watches = access.NewPlaces(maxWatches, maxAccountWatches)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	testing.TB
 	kube   *kubernetes.Clientset
-	store  store.Store
+	store  store.Followed
 	url    string
 	file   string // of the store
 	logged *journal
@@ -80,7 +80,7 @@ func newWorldIn(t *testing.T, address string) *world {
 	guard, err := serve.Kubernetes(plane.Admin.Config)
 	w.must(err)
 	s := &serve.Server{Store: w.store, Access: guard, Poll: 20 * time.Millisecond,
-		Beat: 300 * time.Millisecond, Now: func() time.Time { return now }}
+		Beat: 300 * time.Millisecond}
 	s.Log = logr.New(sink{w})
 	server := httptest.NewServer(s.Handler())
 	w.url = server.URL

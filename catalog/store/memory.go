@@ -24,7 +24,6 @@ type Memory struct {
 	latest   Position
 	byKey    map[Key]*record
 	byUID    map[string]*record
-	gone     []Change
 	sessions map[string]Session
 }
 
@@ -112,27 +111,6 @@ func (r *record) touch(at time.Time) {
 	}
 }
 
-// Delete implements Store.
-func (m *Memory) Delete(_ context.Context, key Key) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.bury(m.byKey[key])
-	return nil
-}
-
-// bury deletes an entry and remembers its name for watchers.
-func (m *Memory) bury(r *record) {
-	if r == nil {
-		return
-	}
-	m.latest.Revision++
-	delete(m.byKey, r.Entry.Key)
-	delete(m.byUID, r.Entry.UID)
-	m.gone = append(m.gone, Change{Revision: m.latest.Revision, Deleted: true, Key: r.Entry.Key,
-		Type: r.Entry.Type})
-	m.gone = m.gone[max(0, len(m.gone)-KeptDeletions):]
-}
-
 // Sweep implements Store.
 func (m *Memory) Sweep(_ context.Context, resource string,
 	current func() (map[string]bool, error)) (gone int, err error) {
@@ -152,7 +130,9 @@ func (m *Memory) Sweep(_ context.Context, resource string,
 	defer m.mu.Unlock()
 	for _, uid := range uids {
 		if r := m.byUID[uid]; r != nil && !keep[uid] {
-			m.bury(r)
+			m.latest.Revision++
+			delete(m.byKey, r.Entry.Key)
+			delete(m.byUID, uid)
 			gone++
 		}
 	}
@@ -236,12 +216,7 @@ func (m *Memory) Page(_ context.Context, q Query) (entries []Entry, total int, e
 }
 
 // Get implements Store.
-func (m *Memory) Get(ctx context.Context, key Key) (Entry, error) { return m.get(key, true) }
-
-// Summary implements Store.
-func (m *Memory) Summary(ctx context.Context, key Key) (Entry, error) { return m.get(key, false) }
-
-func (m *Memory) get(key Key, items bool) (e Entry, err error) {
+func (m *Memory) Get(_ context.Context, key Key) (e Entry, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	r := m.byKey[key]
@@ -251,7 +226,7 @@ func (m *Memory) get(key Key, items bool) (e Entry, err error) {
 	e, err = Decode(r.Body, r.Fetched, r.revision)
 	for _, one := range r.items[1:] {
 		var i Item
-		if items && err == nil {
+		if err == nil {
 			err = json.Unmarshal(one.body, &i)
 			e.Items = append(e.Items, i)
 		}
@@ -327,48 +302,6 @@ func (m *Memory) Groups(context.Context) (groups []Group, err error) {
 			strings.Compare(a.Namespace, b.Namespace))
 	})
 	return groups, nil
-}
-
-// Items implements Store.
-func (m *Memory) Items(context.Context) (items int, err error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, r := range m.byKey {
-		items += len(r.items) - 1
-	}
-	return items, nil
-}
-
-// Changes implements Store.
-func (m *Memory) Changes(_ context.Context, after Position,
-	q Query) (changes []Change, latest Position, err error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if after == m.latest {
-		return nil, m.latest, nil
-	}
-	if !after.Known(m.latest) {
-		return nil, m.latest, ErrExpired
-	}
-	for _, r := range m.picked(q) {
-		if r.revision > after.Revision {
-			e, err := Decode(r.Body, r.Fetched, r.revision)
-			if err != nil {
-				return nil, m.latest, fmt.Errorf("reading changes: %w", err)
-			}
-			changes = append(changes,
-				Change{Revision: r.revision, Key: e.Key, Type: e.Type, Entry: &e})
-		}
-	}
-	for _, c := range m.gone {
-		if c.Revision > after.Revision && q.Scope.Allows(c.Key) && q.Names(c.Key, c.Type) {
-			changes = append(changes, c)
-		}
-	}
-	slices.SortStableFunc(changes, func(a, b Change) int {
-		return cmp.Compare(a.Revision, b.Revision)
-	})
-	return changes, m.latest, nil
 }
 
 // Position implements Store.

@@ -18,8 +18,6 @@ type Store interface {
 	// Put writes an entry, and all its items or none: those that were there then stay. It reports
 	// whether anything changed.
 	Put(ctx context.Context, e Entry, items bool) (changed bool, err error)
-	// Delete the entry of an object that was deleted.
-	Delete(ctx context.Context, key Key) error
 	// Sweep deletes the entries of a resource whose UID is not among those that current
 	// returns: their objects were deleted while no controller ran. current is called after the
 	// entries are read, so that an entry that is stored meanwhile stays.
@@ -33,21 +31,11 @@ type Store interface {
 	Page(ctx context.Context, q Query) (entries []Entry, total int, err error)
 	// Get one entry with its items, or ErrNotFound.
 	Get(ctx context.Context, key Key) (Entry, error)
-	// Summary returns one entry without its items, or ErrNotFound.
-	Summary(ctx context.Context, key Key) (Entry, error)
 	// Search searches for words in names, titles, descriptions, tags and skills, best match
 	// first: what is named so, then what has the words in its names, its tags, its description.
 	Search(ctx context.Context, q Query) ([]Hit, error)
 	// Groups counts all entries, by resource and namespace. They are shared: do not change them.
 	Groups(ctx context.Context) ([]Group, error)
-	// Items counts the items of all entries.
-	Items(ctx context.Context) (int, error)
-
-	// Changes returns the changes after a position, oldest first, as far as a query picks them.
-	// latest is the position to go on from. An entry that changed twice is there once. After a
-	// position that is too old, or another store's, it is ErrExpired.
-	Changes(ctx context.Context, after Position,
-		q Query) (changes []Change, latest Position, err error)
 	// Position of the latest change.
 	Position(ctx context.Context) (latest Position, err error)
 
@@ -60,6 +48,22 @@ type Store interface {
 	EndSession(ctx context.Context, secret string) error
 
 	Close() error
+}
+
+// Followed is the store of a server: a controller fills it object by object, and watchers follow it.
+type Followed interface {
+	Store
+	// Delete the entry of an object that was deleted.
+	Delete(ctx context.Context, key Key) error
+	// Summary returns one entry without its items, or ErrNotFound.
+	Summary(ctx context.Context, key Key) (Entry, error)
+	// Items counts the items of all entries.
+	Items(ctx context.Context) (int, error)
+	// Changes returns the changes after a position, oldest first, as far as a query picks them.
+	// latest is the position to go on from. An entry that changed twice is there once. After a
+	// position that is too old, or another store's, it is ErrExpired.
+	Changes(ctx context.Context, after Position,
+		q Query) (changes []Change, latest Position, err error)
 }
 
 // ErrNotFound reports that the entry does not exist.

@@ -113,7 +113,9 @@ func TestFilters(t *testing.T) {
 			!cmp.Equal(places, map[string][]string{cards: {"team1", "team2"}}) {
 			t.Errorf("places %v: %v", places, err)
 		}
-		if err := s.Delete(t.Context(), b.Key); err != nil {
+		if _, err := s.Sweep(t.Context(), cards, func() (map[string]bool, error) {
+			return map[string]bool{"uid-team1-a": true, "uid-team1-b": true, "uid-team1-c": true}, nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if places, err := store.Places(t.Context(), s, ""); err != nil ||
