@@ -210,19 +210,18 @@ func (i *inspection) checkResults() error {
 			}
 		}
 	}
-	if len(of["IMAGE_DIGEST"]) != 1 {
-		return i.invalid("%d tasks gave the result IMAGE_DIGEST, and one has to",
-			len(of["IMAGE_DIGEST"]))
-	}
-	if i.Digest = of["IMAGE_DIGEST"][0]; !api.IsDigest(i.Digest) {
+	digests, commits := of["IMAGE_DIGEST"], of["CHAINS-GIT_COMMIT"]
+	switch {
+	case len(digests) != 1:
+		return i.invalid("%d tasks gave the result IMAGE_DIGEST, and one has to", len(digests))
+	case !api.IsDigest(digests[0]):
 		return i.invalid("the result IMAGE_DIGEST is not a digest")
-	}
-	if slices.ContainsFunc(of["IMAGE_URL"], func(url string) bool { return url != i.Image }) {
+	case slices.ContainsFunc(of["IMAGE_URL"], func(url string) bool { return url != i.Image }):
 		return i.invalid("the result IMAGE_URL is not %s, which spec.buildOutput names", i.Image)
-	}
-	if commits := of["CHAINS-GIT_COMMIT"]; len(commits) != 1 || commits[0] != i.commit {
+	case len(commits) != 1 || commits[0] != i.commit:
 		return i.invalid("the result CHAINS-GIT_COMMIT is not the commit %s", i.commit)
 	}
+	i.Digest = digests[0]
 	return i.checkPlatforms(of[compose.PlatformDigests])
 }
 

@@ -1,7 +1,6 @@
 package kinds
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -32,16 +31,12 @@ func readAgent(e *store.Entry, o client.Object) {
 		{"spec", "a2aConfig", "skills"}} {
 		list, _, _ := unstructured.NestedSlice(u.Object, path...)
 		for _, one := range list {
-			var s struct {
-				ID, Name, Description string
-				Tags                  []string
-			}
+			var s skill
 			data, err := json.Marshal(one)
 			if err != nil || json.Unmarshal(data, &s) != nil || s.Name+s.ID == "" {
 				continue
 			}
-			e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID),
-				Description: s.Description, Tags: s.Tags, Document: data})
+			e.Items = append(e.Items, s.item(data))
 		}
 	}
 	readCondition(e, u, "Ready")

@@ -37,6 +37,12 @@ type skill struct {
 	Tags        []string `json:"tags"`
 }
 
+// item returns the skill as an entry offers it.
+func (s skill) item(document json.RawMessage) store.Item {
+	return store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID), Description: s.Description,
+		Tags: s.Tags, Document: document}
+}
+
 // invalid returns the failure of a card that is not valid.
 func invalid(format string, args ...any) error {
 	return ask.Failed("not a valid agent card: "+format, args...)
@@ -96,7 +102,6 @@ func (c *Card) Fill(e *store.Entry) {
 	}
 	e.Protocol, e.Document, e.Items = "a2a", c.Document, nil
 	for i, s := range c.skills {
-		e.Items = append(e.Items, store.Item{Kind: store.Skill, Name: cmp.Or(s.Name, s.ID),
-			Description: s.Description, Tags: s.Tags, Document: c.Skills[i]})
+		e.Items = append(e.Items, s.item(c.Skills[i]))
 	}
 }

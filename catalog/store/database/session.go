@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -28,22 +29,14 @@ func (s *Store) BeginSession(ctx context.Context, secret string, v store.Session
 	}
 	const oldest = "DELETE FROM session WHERE id IN (SELECT id FROM session "
 	err = s.write.transact(ctx, nil, func(tx session) error {
-		err := tx.exec(ctx, "DELETE FROM session WHERE expires <= $1", now.Unix())
-		if err == nil {
-			err = tx.exec(ctx,
-				oldest+"WHERE name = $1 ORDER BY expires DESC, id LIMIT $2 OFFSET $3)", v.Name,
-				store.MaxSessions, store.MaxOwnSessions-1)
-		}
-		if err == nil {
-			err = tx.exec(ctx, oldest+"ORDER BY expires DESC, id LIMIT $1 OFFSET $2)",
-				store.MaxSessions, store.MaxSessions-1)
-		}
-		if err == nil {
-			err = tx.exec(ctx,
-				"INSERT INTO session (id, name, expires, body) VALUES ($1, $2, $3, $4)",
-				sessionID(secret), v.Name, v.Expires.Unix(), body)
-		}
-		return err
+		return cmp.Or(
+			tx.exec(ctx, "DELETE FROM session WHERE expires <= $1", now.Unix()),
+			tx.exec(ctx, oldest+"WHERE name = $1 ORDER BY expires DESC, id LIMIT $2 OFFSET $3)",
+				v.Name, store.MaxSessions, store.MaxOwnSessions-1),
+			tx.exec(ctx, oldest+"ORDER BY expires DESC, id LIMIT $1 OFFSET $2)",
+				store.MaxSessions, store.MaxSessions-1),
+			tx.exec(ctx, "INSERT INTO session (id, name, expires, body) VALUES ($1, $2, $3, $4)",
+				sessionID(secret), v.Name, v.Expires.Unix(), body))
 	})
 	if err != nil {
 		return fmt.Errorf("beginning a session: %w", err)

@@ -7,6 +7,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -352,18 +353,13 @@ func bury(ctx context.Context, tx session, revision int64, uid string) error {
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return multi.Errors(err, errUnchanged)
 	}
-	if err := tx.exec(ctx, "DELETE FROM gone WHERE revision < $1",
-		revision-store.KeptDeletions); err != nil {
-		return err
-	}
-	return remove(ctx, tx, uid)
+	return cmp.Or(tx.exec(ctx, "DELETE FROM gone WHERE revision < $1",
+		revision-store.KeptDeletions), remove(ctx, tx, uid))
 }
 
 func remove(ctx context.Context, tx session, uid string) error {
-	if err := dropItems(ctx, tx, uid, math.MaxInt32); err != nil {
-		return err
-	}
-	return tx.exec(ctx, "DELETE FROM entry WHERE uid = $1", uid)
+	return cmp.Or(dropItems(ctx, tx, uid, math.MaxInt32),
+		tx.exec(ctx, "DELETE FROM entry WHERE uid = $1", uid))
 }
 
 // dropItems deletes the items of an entry up to a position, which begins with -1 for the entry
