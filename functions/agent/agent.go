@@ -127,11 +127,8 @@ func (e *expander) readTemplate() (ok bool) {
 		}
 	}
 	e.spec = node.Get(e.template, "spec")
-	if e.FailIf(len(node.Items(e.spec, "containers")) == 0, "no-containers", at+".spec",
-		"name at least one container", "no containers") {
-		return false
-	}
-	return true
+	return !e.FailIf(len(node.Items(e.spec, "containers")) == 0, "no-containers", at+".spec",
+		"name at least one container", "no containers")
 }
 
 // placeholder reports whether an image is missing: left out, or a note in angle brackets,
