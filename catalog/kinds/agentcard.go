@@ -22,11 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/catalog/api"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
@@ -391,22 +389,23 @@ func buildsOf(ctx context.Context, live client.Reader,
 	if err != nil {
 		return nil, fmt.Errorf("listing AgentBuilds: %w", err)
 	}
-	for i := range list.Items {
-		b := &buildapi.AgentBuild{}
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, b) != nil {
-			continue // a newer one
-		}
-		_, digest, ok := strings.Cut(b.Status.BuiltImage, "@")
+	for _, b := range list.Items {
+		image, _, _ := unstructured.NestedString(b.Object, "status", "builtImage")
+		_, digest, ok := strings.Cut(image, "@")
 		if !ok || !slices.Contains(e.Images, digest) {
 			continue
 		}
-		found := store.Build{Namespace: b.Namespace, Name: b.Name, Image: b.Status.BuiltImage,
-			Repository: b.Spec.Source.SourceRepository}
-		if s := b.Status.Source; s != nil {
-			found.Commit = s.Git.CommitSHA
-		}
-		if a := b.Status.Attestation; a != nil && strings.HasSuffix(a.Image, "@"+digest) {
-			found.Builder, found.Level, found.Provenance = a.BuilderID, int64(a.Level), a.Provenance
+		commit, _, _ := unstructured.NestedString(b.Object, "status", "source", "git", "commitSha")
+		repository, _, _ := unstructured.NestedString(b.Object, "spec", "source", "sourceRepository")
+		found := store.Build{Namespace: b.GetNamespace(), Name: b.GetName(), Image: image,
+			Commit: commit, Repository: repository}
+		if attested, _, _ := unstructured.NestedString(b.Object, "status", "attestation",
+			"image"); strings.HasSuffix(attested, "@"+digest) {
+			found.Builder, _, _ = unstructured.NestedString(b.Object, "status", "attestation",
+				"builderID")
+			found.Level, _, _ = unstructured.NestedInt64(b.Object, "status", "attestation", "level")
+			found.Provenance, _, _ = unstructured.NestedString(b.Object, "status", "attestation",
+				"provenance")
 		}
 		builds = append(builds, found)
 	}
