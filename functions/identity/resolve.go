@@ -426,8 +426,12 @@ func (x *shape) text(part Part, write func([]byte, *Settings) ([]byte, []string)
 	return x.texts[part]
 }
 
-// maxShapes bounds what a package can make a render keep: each shape is some 30 KB.
-const maxShapes = 64
+// What a package can make a render keep: each shape is some 30 KB, and what a workload declares
+// is in its texts.
+const (
+	maxShapes   = 64
+	maxShapeKey = 4 << 10
+)
 
 // shapes are those of a package. The zero value is ready to use.
 type shapes struct {
@@ -467,7 +471,7 @@ func (w *Workload) appendShape(dst []byte) (key []byte, ok bool) {
 		text(p.Path)
 		dst = binary.AppendVarint(dst, int64(p.Port))
 	}
-	return dst, true
+	return dst, len(dst) <= maxShapeKey
 }
 
 // find returns the shape of a key, nil where none is known.
