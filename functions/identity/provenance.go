@@ -233,6 +233,7 @@ func another(value string, given ...string) string {
 
 func altered(alter func(*Settings)) func(Settings) Settings {
 	return func(s Settings) Settings {
+		s.shape = nil // others do not share what is altered
 		alter(&s)
 		return s
 	}
