@@ -23,9 +23,9 @@ var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_
 const noProxy = "127.0.0.1,localhost"
 
 // authBridge appends the variables by which an application finds its port and the
-// forward proxy, and records them. A variable that the author set stays.
-func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings,
-	pod krm.PodTemplate) []byte {
+// forward proxy, and records them. A variable that the author set stays. moved is the container
+// of movedAgent.
+func (r *record) authBridge(env []byte, c, moved krm.Node, s *identity.Settings) []byte {
 	if !s.On(sidecars.AuthBridgeProxy) {
 		return env
 	}
@@ -42,7 +42,7 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings,
 			env = r.variable(env, variable, value)
 		}
 	}
-	if movesAgent(c, s, pod) {
+	if c == moved {
 		add("PORT", `"`+strconv.Itoa(s.Inbound.TargetPort)+`"`)
 	}
 	if s.Outbound.Enabled {
@@ -60,10 +60,12 @@ func (r *record) authBridge(env []byte, c krm.Node, s *identity.Settings,
 	return env
 }
 
-// movesAgent reports whether a container is the agent's, and listens where the
-// variable PORT says.
-func movesAgent(c krm.Node, s *identity.Settings, pod krm.PodTemplate) bool {
-	return s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled && c == identity.AgentContainer(pod)
+// movedAgent returns the agent's container if it listens where the variable PORT says.
+func movedAgent(s *identity.Settings, pod krm.PodTemplate) (moved krm.Node) {
+	if s != nil && s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled {
+		moved = identity.AgentContainer(pod)
+	}
+	return moved
 }
 
 // overwritePort sets the author's variable PORT to the agent's new port.

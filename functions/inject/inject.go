@@ -93,8 +93,9 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 	if err != nil {
 		return err
 	}
+	moved := movedAgent(s, pod)
 	for c := range spec.Get("containers").Items() {
-		if err := r.container(c, s, pod, p.mount, in.skills); err != nil {
+		if err := r.container(c, moved, s, p.mount, in.skills); err != nil {
 			return err
 		}
 	}
@@ -143,7 +144,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 }
 
 // container adds mounts and variables to a container of the author's.
-func (r *record) container(c krm.Node, s *identity.Settings, pod krm.PodTemplate, mount []byte,
+func (r *record) container(c, moved krm.Node, s *identity.Settings, mount []byte,
 	k *mounted) error {
 	name := c.Get("name").Text()
 	var mounts []byte
@@ -151,7 +152,7 @@ func (r *record) container(c krm.Node, s *identity.Settings, pod krm.PodTemplate
 	r.added = r.added[:0]
 	if s != nil {
 		mounts, env = r.cloud(env, c, s)
-		env = r.telemetry(r.authBridge(env, c, s, pod), c, s)
+		env = r.telemetry(r.authBridge(env, c, moved, s), c, s)
 	}
 	r.env = env
 	note(&r.Env, name, r.added...)
@@ -174,7 +175,7 @@ func (r *record) container(c krm.Node, s *identity.Settings, pod krm.PodTemplate
 		return err
 	}
 	r.Mounts = append(r.Mounts, name)
-	if port := identity.PortVariable(c); s != nil && port.Exists() && movesAgent(c, s, pod) {
+	if port := identity.PortVariable(c); port.Exists() && c == moved {
 		return r.overwritePort(port, name, s)
 	}
 	return nil

@@ -256,7 +256,8 @@ func (n Node) Int() (int, bool) {
 	if !n.IsScalar() || n.node().style != plainStyle {
 		return 0, false
 	}
-	return scalar.Int(n.Text())
+	raw, _ := n.simple()
+	return scalar.Int(string(raw))
 }
 
 // Line is the line of the value's entry in its file, counting from 1.
