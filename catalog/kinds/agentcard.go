@@ -49,18 +49,8 @@ const (
 	maxStatusBytes = 512 << 10
 )
 
-// agentCard returns AgentCard in the group of source 001.
-func agentCard() Kind {
-	return cardKind("agentcards."+keys.LabelPrefix, api.GroupVersion,
-		func() client.Object { return &api.AgentCard{} })
-}
-
-// publishedCard returns AgentCard in the group in which the kagenti operator publishes it.
-func publishedCard() Kind {
-	return cardKind("agentcards."+keys.Kagenti, published,
-		func() client.Object { return &AgentCard{} })
-}
-
+// cardKind returns AgentCard in the group of source 001, or in that in which the kagenti operator
+// publishes it.
 func cardKind(resource string, gv schema.GroupVersion, empty func() client.Object) Kind {
 	read := []string{"get", "list"}
 	return Kind{
@@ -139,7 +129,10 @@ func describe(e *store.Entry, m *api.CardMetadata) {
 func askAgent(ctx context.Context, by *Asker, o client.Object, a *Answer,
 	memory *answers.Share) error {
 	spec, _ := CardOf(o)
-	a.Next = period(spec)
+	a.Next = defaultPeriod
+	if d, err := time.ParseDuration(spec.SyncPeriod); err == nil && d >= time.Second {
+		a.Next = d
+	}
 	pods, err := by.readyPods(ctx, o.GetNamespace(), spec)
 	if err != nil {
 		return err
@@ -176,13 +169,6 @@ func askAgent(ctx context.Context, by *Asker, o client.Object, a *Answer,
 		a.Entry.Builds, err = buildsOf(ctx, by.Live, a.Entry)
 	}
 	return err
-}
-
-func period(spec *api.AgentCardSpec) time.Duration {
-	if d, err := time.ParseDuration(spec.SyncPeriod); err == nil && d >= time.Second {
-		return d
-	}
-	return defaultPeriod
 }
 
 // fetched is what one pod answered.

@@ -33,11 +33,14 @@ import (
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
-// All returns the kinds of the catalog. Their roles, and what the console lists, follow from
-// them.
+// All returns the kinds of the catalog. Their roles, and what the console lists, follow from them.
 func All() []Kind {
 	return []Kind{
-		agentCard(), publishedCard(), remoteServer(), server(),
+		cardKind("agentcards."+keys.LabelPrefix, api.GroupVersion,
+			func() client.Object { return &api.AgentCard{} }),
+		cardKind("agentcards."+keys.Kagenti, published,
+			func() client.Object { return &AgentCard{} }),
+		remoteServer(), server(),
 		agent(), agentOfKagent1(), remoteServerOfKagent1(),
 	}
 }

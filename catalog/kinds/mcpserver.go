@@ -27,7 +27,12 @@ func server() Kind {
 			readServerCondition(e,
 				meta.FindStatusCondition(o.Status.Conditions, api.ConditionDiscovered))
 		},
-		ask: askServer(serverEndpoint),
+		ask: askServer(func(ctx context.Context, by *Asker, o client.Object,
+			e *store.Entry) (ask.Endpoint, error) {
+			e.URL = o.(*kagent.MCPServer).URL()
+			at := ask.Endpoint{URL: e.URL, Timeout: 30 * time.Second, Terminate: true}
+			return at, by.noteImages(ctx, e)
+		}),
 		report: func(object client.Object, a *Answer, now time.Time) {
 			o := object.(*kagent.MCPServer)
 			a.conditions(&o.Status.Conditions, api.ConditionDiscovered, o, now)
@@ -38,12 +43,6 @@ func server() Kind {
 			{"", "pods", []string{"get", "list", "watch"}, ""},
 		},
 	}
-}
-
-func serverEndpoint(ctx context.Context, by *Asker, o client.Object,
-	e *store.Entry) (ask.Endpoint, error) {
-	e.URL = o.(*kagent.MCPServer).URL()
-	return ask.Endpoint{URL: e.URL, Timeout: 30 * time.Second, Terminate: true}, by.noteImages(ctx, e)
 }
 
 // noteImages notes in the entry of a server the images of the Deployment that kagent creates for

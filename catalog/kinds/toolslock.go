@@ -44,7 +44,9 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 	case is.Digest == want:
 		return Lock{store.ToolsLocked, "the server offers the tools of the lock, " + want}, nil
 	}
-	message := drifted(is.Digest)
+	// apply looks for the digest in it
+	message := fmt.Sprintf("the tools of the server differ from the lock: %s; `armature tools "+
+		"verify` shows the difference", is.Digest)
 	if a.Entry.ToolLock == store.ToolsLocked {
 		storing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
@@ -97,12 +99,6 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 		return locked, "its tools cannot be read", nil
 	}
 	return locked, "", nil
-}
-
-// drifted begins the message of a condition. apply looks for the digest in it.
-func drifted(digest string) string {
-	return fmt.Sprintf("the tools of the server differ from the lock: %s; `armature tools "+
-		"verify` shows the difference", digest)
 }
 
 // changed names the tools that differ: "; changed: search; removed: fetch".
