@@ -316,26 +316,14 @@ func (m *Memory) BeginSession(_ context.Context, secret string, v Session, now t
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.sessions, func(_ string, s Session) bool { return !s.Expires.After(now) })
-	m.makeRoom(MaxOwnSessions, func(s Session) bool { return s.Name == v.Name })
-	m.makeRoom(MaxSessions, func(Session) bool { return true })
+	for len(m.sessions) >= MaxOwnSessions { // all are of one person
+		delete(m.sessions, slices.MinFunc(slices.Collect(maps.Keys(m.sessions)),
+			func(a, b string) int {
+				return m.sessions[a].Expires.Compare(m.sessions[b].Expires)
+			}))
+	}
 	m.sessions[secret] = v
 	return nil
-}
-
-// makeRoom deletes the oldest sessions, so that one more fits.
-func (m *Memory) makeRoom(most int, of func(Session) bool) {
-	var secrets []string
-	for secret, s := range m.sessions {
-		if of(s) {
-			secrets = append(secrets, secret)
-		}
-	}
-	slices.SortFunc(secrets, func(a, b string) int {
-		return m.sessions[a].Expires.Compare(m.sessions[b].Expires)
-	})
-	for _, secret := range secrets[:max(0, len(secrets)-most+1)] {
-		delete(m.sessions, secret)
-	}
 }
 
 // FindSession implements Store.

@@ -7,8 +7,7 @@ import (
 	"unicode"
 )
 
-// Scope is what a caller may see: by resource the namespaces, or All. Its zero
-// value sees nothing.
+// Scope is what a caller may see: by resource the namespaces, or All. Its zero value sees nothing.
 type Scope map[string]Namespaces
 
 // Namespaces are those of a resource that a caller may list.
@@ -40,8 +39,7 @@ type Query struct {
 	Resource  string
 	Namespace string
 	Health    Health
-	// Skill and Tag are words of a skill's name and of a tag that the entry has; empty is
-	// any.
+	// Skill and Tag are words of a skill's name and of a tag that the entry has; empty is any.
 	Skill, Tag string
 	// Drifted picks the servers whose tools differ from the lock.
 	Drifted bool

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Store is safe for concurrent use. An older generation of an entry than the stored one is
-// ignored.
+// Store is safe for concurrent use. An older generation of an entry than the stored one is ignored.
 type Store interface {
 	// Put writes an entry, and all its items or none: those that were there then stay. It reports
 	// whether anything changed.
