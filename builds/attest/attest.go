@@ -43,9 +43,8 @@ type Built struct {
 	Image string
 	// Digest is "sha256:" and 64 hexadecimal digits.
 	Digest string
-	// Platforms are the images of an image for several platforms, in the order of
-	// spec.platforms; nil for one image. That the index which has Digest lists them is for the
-	// caller to find out.
+	// Platforms are the images of an image for several platforms, in the order of spec.platforms;
+	// nil for one image. That the index which has Digest lists them is for the caller to find out.
 	Platforms []api.PlatformStatus
 	// Bills of materials, blobs beside the image; nil where no step reports one. What the
 	// registry has there is for the caller to judge, with ReadSBOM.
@@ -225,9 +224,8 @@ func (i *inspection) checkResults() error {
 	return i.checkPlatforms(of[compose.PlatformDigests])
 }
 
-// checkPlatforms compares what was pushed with spec.platforms: one is the image itself,
-// several are an index of other images. That the index has those is for the caller
-// to find out.
+// checkPlatforms compares what was pushed with spec.platforms: one is the image itself, several are
+// an index of other images. That the index has those is for the caller to find out.
 func (i *inspection) checkPlatforms(reported []string) error {
 	want := i.Build.Spec.Platforms
 	if len(want) == 0 {

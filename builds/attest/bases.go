@@ -15,8 +15,7 @@ type BaseImage struct {
 	// Name with registry and repository, and the tag where the Dockerfile has one, such
 	// as docker.io/library/busybox:1.37.0.
 	Name string
-	// Digest that was used, even if the Dockerfile names none: sha256: and 64 hexadecimal
-	// digits.
+	// Digest that was used, even if the Dockerfile names none: sha256: and 64 hexadecimal digits.
 	Digest string
 }
 
@@ -77,9 +76,8 @@ type buildRecord struct {
 }
 
 // ReadBaseImages returns the images from BuildKit's record of a build: those of all its sources,
-// sorted.
-// A record that is not complete, of another frontend than BuildKit's own, or with an
-// image that has no digest is an error.
+// sorted. A record that is not complete, of another frontend than BuildKit's own, or with an image
+// that has no digest is an error.
 func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// ExternalParameters are all that a tenant decided: the AgentBuild, less what does
-// not shape a run.
+// ExternalParameters are all that a tenant decided: the AgentBuild, less what does not shape a run.
 type ExternalParameters struct {
 	AgentBuild struct {
 		Namespace string             `json:"namespace"`
@@ -46,8 +45,7 @@ type internalParameters struct {
 	BuildUID types.UID `json:"buildUID"`
 }
 
-// makeProvenance of a run. Its times are the run's, so that it is the same whenever it
-// is made.
+// makeProvenance of a run. Its times are the run's, so that it is the same whenever it is made.
 func (i *inspection) makeProvenance() error {
 	at := slices.IndexFunc(i.Run.Spec.Params,
 		func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })

@@ -18,8 +18,7 @@ const sbomResult = "SBOM_DIGEST"
 type SBOM struct {
 	// Type of the predicate that it is: sign.SPDXType or sign.CycloneDXType.
 	Type string
-	// Of is the digest of the image that it describes, "sha256:" and 64 hexadecimal
-	// digits.
+	// Of is the digest of the image that it describes, "sha256:" and 64 hexadecimal digits.
 	Of string
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -129,7 +130,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		return errors.New("no Dial says which Git servers may be asked")
 	}
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
-	o.LostAfter = cmp.Or(o.LostAfter, time.Minute)
+	o.LostAfter, o.RebuildRate = cmp.Or(o.LostAfter, time.Minute), cmp.Or(o.RebuildRate, 10)
 	o.Settings.ShardLabel = o.Shard.Key
 	cfg = o.Client(cfg, fieldOwner, 500) // which a burst of builds does not reach
 	scheme, err := newScheme(o.Settings.Group)
@@ -244,7 +245,10 @@ func newReconciler(
 		},
 		events:   mgr.GetEventRecorder(fieldOwner),
 		failures: &failure.Reader{Live: live, Logs: logs, LogLines: o.LogLines},
-		rebuilds: newRebuilds(ctx, cmp.Or(o.RebuildRate, defaultRebuildRate), wake),
+		rebuilds: managers.NewQuestions[struct{}](ctx, managers.QuestionOptions{
+			Name: "rebuild", Workers: 4, MostOfOne: 1, Timeout: time.Hour, Wake: wake,
+		}),
+		rebuildRate: rate.NewLimiter(rate.Limit(float64(o.RebuildRate)/60), o.RebuildRate),
 		waits: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](
 			firstRecheck, lastRecheck),
 		lostAfter: o.LostAfter, waitForChains: o.WaitForChains,
@@ -260,9 +264,6 @@ func newReconciler(
 	}
 	return r
 }
-
-// defaultRebuildRate is how many runs a changed template or step starts a minute.
-const defaultRebuildRate = 10
 
 // setup says what wakes a reconcile: the build, its runs, the ConfigMaps it was
 // composed from, and the answer of its Git server.
@@ -283,7 +284,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 		For(&api.AgentBuild{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
 		Watches(&runs.PipelineRun{}, r.runEvents()).
 		WatchesRawSource(source.Channel(woken, &handler.EnqueueRequestForObject{})).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.buildsOf)).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.library.Seekers)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: concurrency,
 			// Each failure doubles the wait; the whole has no bucket, since a burst
@@ -391,15 +392,6 @@ func (r *Reconciler) enqueueBuild(o client.Object,
 	q.Add(request)
 }
 
-// buildsOf a ConfigMap: those that looked for one of that name. Most ConfigMaps of a
-// cluster concern none.
-func (r *Reconciler) buildsOf(_ context.Context, o client.Object) (out []reconcile.Request) {
-	for _, build := range r.library.Seekers(o.GetName()) {
-		out = append(out, reconcile.Request{NamespacedName: build})
-	}
-	return out
-}
-
 // keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone, and of builds
 // and runs those of the shard.
 func keepLittle(c *cache.Options, o Options) {
@@ -436,8 +428,7 @@ func slim(in any) (any, error) {
 	return process.Slim(in)
 }
 
-// cachesReady answers the readiness probe: a controller without its caches would
-// decide on nothing.
+// cachesReady answers the readiness probe: a controller without its caches would decide on nothing.
 func cachesReady(c cache.Cache) healthz.Checker {
 	return func(request *http.Request) error {
 		ctx, cancel := context.WithTimeout(request.Context(), time.Second)

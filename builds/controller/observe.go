@@ -152,8 +152,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	judge(s)
 	if s.due != api.TriggerTemplate {
 		r.rebuilds.Forget(key)
-	} else if !r.rebuilds.mayStart(key) {
-		s.due = ""
+	} else if _, err := r.rebuilds.Get(key, key.Name, nil,
+		func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, r.rebuildRate.Wait(ctx)
+		}); err != nil {
+		s.due = "" // until its turn, when it is woken
 	}
 	s.unwanted = build.Spec.Cancel || s.due != "" && build.Spec.OnChange == api.ChangeCancel
 	// or the cache is behind

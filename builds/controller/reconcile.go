@@ -1,7 +1,6 @@
-// Package controller builds the images that AgentBuilds ask for. One reconcile
-// is: observe, decide, act, status. Decisions are recorded in the names and the
-// annotations of the runs, so that a restart, a second replica or a lost answer
-// never starts a second run.
+// Package controller builds the images that AgentBuilds ask for. One reconcile is: observe, decide,
+// act, status. Decisions are recorded in the names and the annotations of the runs, so that a
+// restart, a second replica or a lost answer never starts a second run.
 package controller
 
 import (
@@ -9,7 +8,9 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -31,8 +32,11 @@ type Reconciler struct {
 	starter
 	events   events.EventRecorder
 	failures *failure.Reader
-	rebuilds rebuilds
-	waits    workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
+	// rebuilds starts so many runs a minute whose template or step changed: an upgrade of the shipped
+	// steps concerns every build of a cluster at once. Namespaces take turns.
+	rebuilds    *managers.Questions[struct{}]
+	rebuildRate *rate.Limiter
+	waits       workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
 	// lostAfter is how long Tekton has to notice by itself that it lost a pod.
 	lostAfter time.Duration
 	// waitForChains keeps a run until Tekton Chains has signed it.
@@ -201,7 +205,7 @@ func (r *Reconciler) finalize(ctx context.Context, build *api.AgentBuild) error 
 		return nil
 	}
 	owned, err := r.runs.Owned(ctx, build)
-	if err != nil && !noTekton(err) {
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) { // without Tekton
 		return err
 	}
 	for _, run := range owned {

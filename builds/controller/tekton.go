@@ -10,7 +10,6 @@ import (
 	"time"
 
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,14 +27,9 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// Without Tekton's CRDs there are no runs, and no watch of runs can begin. Until
-// they are there, nothing is built, the readiness probe says why, and builds that
-// are deleted are let go: else they, and their namespaces, would stay for ever
-// after Tekton was removed.
-
-// noTekton reports whether the API server does not know runs, so that there are
-// none.
-func noTekton(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+// Without Tekton's CRDs there are no runs, and no watch of runs can begin. Until they are there,
+// nothing is built, the readiness probe says why, and builds that are deleted are let go: else
+// they, and their namespaces, would stay for ever after Tekton was removed.
 
 // tektonPoll is how often Tekton's CRDs are looked for.
 const tektonPoll = 5 * time.Second
@@ -96,8 +90,7 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 	return mgr.Start(ctx)
 }
 
-// releaseAll lets go the builds that are being deleted in some namespaces; none
-// means all.
+// releaseAll lets go the builds that are being deleted in some namespaces; none means all.
 func releaseAll(ctx context.Context, live client.Client, namespaces []string, group string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}

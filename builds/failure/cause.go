@@ -50,13 +50,6 @@ func podCause(reason, message string) api.FailureCause {
 	return ""
 }
 
-// overItsOwnLimit reports whether a TaskRun failed because its pod was evicted for the disk that it
-// used. Tekton 1.9 has no reason for that, and reports the pod's message.
-func overItsOwnLimit(reason, message string) bool {
-	return reason == tektonv1.TaskRunReasonFailed.String() &&
-		overItsLimit.MatchString(strings.ToLower(message))
-}
-
 // reasonSidecarFailed is Tekton's reason of a TaskRun whose sidecar ended before its steps: by
 // itself, or because its pod is being deleted, as an eviction does it.
 const reasonSidecarFailed = "SidecarFailed"

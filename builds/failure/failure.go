@@ -176,8 +176,10 @@ func (r *Reader) ofTask(ctx context.Context, d *api.FailureDetails, task *tekton
 		r.podIsGone(ctx, task.Namespace, task.Status.PodName) {
 		d.Cause = api.CausePodFailed
 	}
-	if d.Cause == api.CauseEvicted || overItsOwnLimit(c.Reason, c.Message) ||
-		c.Reason == tektonv1.TaskRunReasonPodEvicted.String() {
+	// Tekton 1.9 has no reason for a pod that was evicted for the disk that it used.
+	if d.Cause == api.CauseEvicted || c.Reason == tektonv1.TaskRunReasonPodEvicted.String() ||
+		c.Reason == tektonv1.TaskRunReasonFailed.String() &&
+			overItsLimit.MatchString(strings.ToLower(c.Message)) {
 		d.Reason = api.ReasonEvicted
 	}
 }

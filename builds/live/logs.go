@@ -210,8 +210,7 @@ func (p *stepLogs) say(out io.Writer, title, line string) {
 	fmt.Fprintf(out, "[%s] %s\n", title, text.Plain(line))
 }
 
-// end waits for the steps that are followed, and reports which logs were deleted
-// with their run.
+// end waits for the steps that are followed, and reports which logs were deleted with their run.
 func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
 	p.streams.Wait()
 	if p.watch != nil {

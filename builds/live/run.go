@@ -148,8 +148,7 @@ type Param struct {
 	From string
 }
 
-// paramsOf a task. The run has the values, and the build as it is now says which of them it
-// gave.
+// paramsOf a task. The run has the values, and the build as it is now says which of them it gave.
 func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun,
 	task *tektonv1.PipelineTask) (out []Param) {
 	given := map[string]tektonv1.ParamValue{}

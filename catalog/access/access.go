@@ -29,8 +29,7 @@ type Access struct {
 	authz authorizer.UnconditionalAuthorizer
 }
 
-// How long an answer of Kubernetes about rights is cached. A revoked right ends after this
-// time.
+// How long an answer of Kubernetes about rights is cached. A revoked right ends after this time.
 const (
 	AllowTTL = 30 * time.Second
 	DenyTTL  = 10 * time.Second

@@ -30,8 +30,7 @@ type LoginConfig struct {
 	ClientID string `json:"clientID"`
 	// ClientSecretFile has the client's secret. If omitted, the client is a public one.
 	ClientSecretFile string `json:"clientSecretFile,omitempty"`
-	// CAFile has the authorities of the provider's certificate. If omitted, they are the
-	// system's.
+	// CAFile has the authorities of the provider's certificate. If omitted, they are the system's.
 	CAFile string `json:"caFile,omitempty"`
 	// URL of the console as browsers see it, such as https://console.example.com.
 	URL string `json:"url"`

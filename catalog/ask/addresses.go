@@ -13,10 +13,9 @@ import (
 // Dial opens connections to agents and servers.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// GuardedDial refuses the addresses of the node itself and of the services that
-// clouds offer to their machines, in each of the forms that lead there, unless
-// they are in allowed. The address is checked as it is connected to, so no name
-// can resolve to another one in between.
+// GuardedDial refuses the addresses of the node itself and of the services that clouds offer to
+// their machines, in each of the forms that lead there, unless they are in allowed. The address is
+// checked as it is connected to, so no name can resolve to another one in between.
 func GuardedDial(allowed []netip.Prefix) Dial {
 	dialer := &net.Dialer{Timeout: 5 * time.Second,
 		Control: func(_, address string, _ syscall.RawConn) error {

@@ -115,7 +115,11 @@ func (d *Discovery) list(ctx context.Context, session *mcp.ClientSession, toolsA
 	}
 	err := collect(ctx, d, "tools", has.Tools != nil, d.tools(ctx, session),
 		func(t *mcp.Tool) store.Item {
-			return store.Item{Kind: store.Tool, Name: t.Name, Title: toolTitle(t),
+			title := t.Title
+			if t.Annotations != nil {
+				title = cmp.Or(title, t.Annotations.Title)
+			}
+			return store.Item{Kind: store.Tool, Name: t.Name, Title: title,
 				Description: t.Description}
 		})
 	if toolsAlone {
@@ -203,15 +207,7 @@ func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool
 	return nil
 }
 
-func toolTitle(t *mcp.Tool) string {
-	if t.Title == "" && t.Annotations != nil {
-		return t.Annotations.Title
-	}
-	return t.Title
-}
-
-// redact takes secrets out of what a server wrote, which knows them since it was
-// sent them.
+// redact takes secrets out of what a server wrote, which knows them since it was sent them.
 func redact(item *store.Item, secrets []string) error {
 	for _, secret := range secrets {
 		item.Name = strings.ReplaceAll(item.Name, secret, redacted)
@@ -250,9 +246,8 @@ func (d *Discovery) Fill(e *store.Entry, at Endpoint) {
 	e.Description = cmp.Or(at.Description, clean(d.Info.Instructions))
 }
 
-// guard is between the SDK and the network. It sends our headers only to the
-// named host, counts bytes, and remembers what went wrong: the
-// SDK's errors may quote the server.
+// guard is between the SDK and the network. It sends our headers only to the named host, counts
+// bytes, and remembers what went wrong: the SDK's errors may quote the server.
 type guard struct {
 	next    http.RoundTripper
 	base    *url.URL

@@ -110,20 +110,17 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 func (v *Visit) filter() url.Values {
 	out := url.Values{}
 	for name, given := range v.URL.Query() {
-		text := strings.TrimSpace(strings.Map(printable, given[0]))
+		text := strings.TrimSpace(strings.Map(func(r rune) rune {
+			if unicode.IsPrint(r) { // of what a person typed or pasted
+				return r
+			}
+			return -1
+		}, given[0]))
 		if text != "" && name != "after" && name != "page" {
 			out.Set(name, text)
 		}
 	}
 	return out
-}
-
-// printable drops what nobody sees from what a person typed or pasted.
-func printable(r rune) rune {
-	if unicode.IsPrint(r) {
-		return r
-	}
-	return -1
 }
 
 // found groups what a search found by entry, in the order of the best hit of each.

@@ -47,8 +47,7 @@ type Options struct {
 	// Store to fill, and whether other replicas serve the same one.
 	Store  store.Followed
 	Shared bool
-	// Concurrency is how many agents and servers of a kind are asked at once; zero
-	// means 32.
+	// Concurrency is how many agents and servers of a kind are asked at once; zero means 32.
 	Concurrency int
 	// ServerPeriod is how often MCP servers are asked; zero means 2 minutes.
 	ServerPeriod time.Duration

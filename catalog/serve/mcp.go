@@ -133,9 +133,8 @@ func addTool[In, Out any](s *Server, server *mcp.Server, name, what string,
 		})
 }
 
-// survive answers a request whose handler panics with an error. The SDK calls
-// handlers from goroutines of its own, where a panic would end the process, and
-// the controllers in it.
+// survive answers a request whose handler panics with an error. The SDK calls handlers from
+// goroutines of its own, where a panic would end the process, and the controllers in it.
 func (s *Server) survive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string,
 		request mcp.Request) (result mcp.Result, err error) {

@@ -27,8 +27,7 @@ const (
 	// officialMeta is what clients of the registry read, catalogMeta what this catalog adds.
 	officialMeta = "io.modelcontextprotocol.registry/official"
 	catalogMeta  = "dev.armature/catalog"
-	// unknownVersion is that of a server that does not report a version which the registry
-	// accepts.
+	// unknownVersion is that of a server that does not report a version which the registry accepts.
 	unknownVersion = "0.0.0"
 
 	maxServerName = 200

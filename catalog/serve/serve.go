@@ -77,11 +77,9 @@ const maxConnections = 2500
 type Options struct {
 	// Address to listen on, such as :8443.
 	Address string
-	// CertFile and KeyFile of the server's certificate. Without them it signs one
-	// itself.
+	// CertFile and KeyFile of the server's certificate. Without them it signs one itself.
 	CertFile, KeyFile string
-	// PlainHTTP leaves encryption to a proxy in front. Tokens then cross the
-	// network as they are.
+	// PlainHTTP leaves encryption to a proxy in front. Tokens then cross the network as they are.
 	PlainHTTP bool
 }
 
@@ -158,8 +156,7 @@ func scopeOf(ctx context.Context) store.Scope {
 	return scope
 }
 
-// guarded lets a caller in whose rights are known, and puts these into the
-// request's context.
+// guarded lets a caller in whose rights are known, and puts these into the request's context.
 func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scope, err := s.scope(r)

@@ -21,9 +21,8 @@ const (
 		"instruction"
 )
 
-// ownFields of an entry are the catalog's and Kubernetes' own words: names with a
-// checked syntax, states, times and counts. Every other field, a new one too, is
-// untrusted.
+// ownFields of an entry are the catalog's and Kubernetes' own words: names with a checked syntax,
+// states, times and counts. Every other field, a new one too, is untrusted.
 var ownFields = []string{
 	"resource", "namespace", "name", "uid", "apiVersion", "kind", "type", "generation", "created",
 	"health", "fetched", "changed", "images", "counts", "revision",

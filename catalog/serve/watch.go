@@ -12,11 +12,10 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// watch streams changes as server-sent events: first all that is there, unless
-// the caller says after which event (Last-Event-ID) to go on, then each change.
-// Where what changed since is not known, such as when the store was lost, the
-// event resync says to forget everything sent before, and all entries follow
-// again. A watch that runs waits for a store that does not answer.
+// watch streams changes as server-sent events: first all that is there, unless the caller says
+// after which event (Last-Event-ID) to go on, then each change. Where what changed since is not
+// known, such as when the store was lost, the event resync says to forget everything sent before,
+// and all entries follow again. A watch that runs waits for a store that does not answer.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, after, err := watchQuery(r)
 	if err == nil {

@@ -1,9 +1,8 @@
-// Package attester attests what a run of an attested mode has built. Such a run that
-// succeeded is not the end: the attester looks at all that the run left, asks the registry
-// what is under the image's name, signs the image, its bill of materials and its
-// provenance as the platform, and only then is the build Ready. Registries are strangers
-// like Git servers, so that this happens in a queue of its own, and no reconcile waits for
-// it.
+// Package attester attests what a run of an attested mode has built. Such a run that succeeded is
+// not the end: the attester looks at all that the run left, asks the registry what is under the
+// image's name, signs the image, its bill of materials and its provenance as the platform, and only
+// then is the build Ready. Registries are strangers like Git servers, so that this happens in a
+// queue of its own, and no reconcile waits for it.
 //
 // Nothing is remembered between the end of a run and status.attestation. A controller that
 // is killed in between begins again: what is there already stays, and the same run has
@@ -56,8 +55,7 @@ type Options struct {
 	Observe managers.Observe
 }
 
-// Keyless is how the controller signs by the identity of its workload. All fields are
-// required.
+// Keyless is how the controller signs by the identity of its workload. All fields are required.
 type Keyless struct {
 	// Token is a file with an OpenID token for the audience sigstore. It is read for each
 	// run, and may be replaced at any time.
@@ -74,9 +72,8 @@ type Keyless struct {
 const DefaultKey = "armature-attest-key"
 
 const (
-	// timeout bounds one attempt: three or four signatures of an image, as many for
-	// each of its platforms, and the reading around them. What an attempt has attached, the
-	// next one finds.
+	// timeout bounds one attempt: three or four signatures of an image, as many for each of its
+	// platforms, and the reading around them. What an attempt has attached, the next one finds.
 	timeout = 3 * time.Minute
 	// workers attest at once, and workersOfOne of them for one namespace. A run with a bill of
 	// materials of maxSBOM takes about 100 MiB of memory.

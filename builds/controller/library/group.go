@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// group shares requests to the API server that many builds need. A request runs
-// by itself, with a deadline of its own: a reconcile waits for it a moment, and
-// once it turns out to be slow no other does, so that one slow answer delays
-// only the builds that need it. They are reconciled again, later each time.
-// The zero value is ready.
+// group shares requests to the API server that many builds need. A request runs by itself, with a
+// deadline of its own: a reconcile waits for it a moment, and once it turns out to be slow no other
+// does, so that one slow answer delays only the builds that need it. They are reconciled again,
+// later each time. The zero value is ready.
 type group struct {
 	requests singleflight.Group
 	begun    sync.Map // key -> when the request under way began

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -57,8 +58,7 @@ type Definitions struct {
 	Problem error
 }
 
-// Find the template and the steps of a build. The error is for faults that may pass by
-// themselves.
+// Find the template and the steps of a build. The error is for faults that may pass by themselves.
 func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, error) {
 	namespaces := l.namespaces(b)
 	name := recipe.TemplateName(b.Spec.Mode)
@@ -193,7 +193,11 @@ func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []strin
 		case apierrors.IsNotFound(err):
 			l.forget(key)
 		case apierrors.IsForbidden(err):
-			return forbidden(recipe.ConfigMap{Namespace: namespace, Name: name}, err), nil
+			from := recipe.ConfigMap{Namespace: namespace, Name: name}
+			return &textOf{err: from.Place().Fault(api.ReasonTemplateForbidden,
+				"the controller may not read it: "+err.Error(),
+				"grant the controller's ServiceAccount get on configmaps there, or correct "+
+					"spec.pipeline.namespace; the build then continues by itself")}, nil
 		case err != nil:
 			return nil, fmt.Errorf("reading ConfigMap %s: %w", key, err)
 		case l.mayUse(b, namespace, found.labels) && (!found.absent || namespace == b.Namespace):
@@ -203,9 +207,8 @@ func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []strin
 	return nil, nil
 }
 
-// mayUse reports whether a build may use ConfigMaps with such labels of a namespace: its
-// own, the platform's, or one that shares it. Of others nothing is reported, not even
-// that they exist.
+// mayUse reports whether a build may use ConfigMaps with such labels of a namespace: its own, the
+// platform's, or one that shares it. Of others nothing is reported, not even that they exist.
 func (l *Library) mayUse(b *api.AgentBuild, namespace string, labels map[string]string) bool {
 	return namespace == b.Namespace || namespace == l.Namespace ||
 		recipe.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
@@ -329,21 +332,14 @@ func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 	}
 }
 
-// forbidden is a ConfigMap that RBAC hides.
-func forbidden(from recipe.ConfigMap, err error) *textOf {
-	return &textOf{err: from.Place().Fault(api.ReasonTemplateForbidden,
-		"the controller may not read it: "+err.Error(),
-		"grant the controller's ServiceAccount get on configmaps there, or correct "+
-			"spec.pipeline.namespace; the build then continues by itself")}
-}
-
-// Seekers are the builds whose last reconcile looked for a ConfigMap of that name.
-func (l *Library) Seekers(name string) (out []types.NamespacedName) {
+// Seekers are the builds whose last reconcile looked for a ConfigMap of the name of this one. Most
+// ConfigMaps of a cluster concern none.
+func (l *Library) Seekers(_ context.Context, o client.Object) (out []reconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for build, names := range l.sought {
-		if names[name] {
-			out = append(out, build)
+		if names[o.GetName()] {
+			out = append(out, reconcile.Request{NamespacedName: build})
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -62,7 +63,8 @@ func TestSoughtNames(t *testing.T) {
 		t.Errorf("%d names are remembered", len(got))
 	}
 	for name, want := range map[string]int{"template": 2, "step999": 1, "step0": 0} {
-		if got := library.Seekers(name); len(got) != want {
+		if got := library.Seekers(t.Context(),
+			&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}); len(got) != want {
 			t.Errorf("%v look for %s, want %d", got, name, want)
 		}
 	}

@@ -25,10 +25,9 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// Kueue admits whole runs: before a run is created there is a Workload of its name, with
-// what its tasks request, and the run is created once that is admitted. Kueue knows no
-// pod of it. The Workload is finished with the run, and deleted with it, or when its run
-// is not wanted any more.
+// Kueue admits whole runs: before a run is created there is a Workload of its name, with what its
+// tasks request, and the run is created once that is admitted. Kueue knows no pod of it. The
+// Workload is finished with the run, and deleted with it, or when its run is not wanted any more.
 type Kueue struct {
 	// QueueName is the LocalQueue of builds without the label. An isolated run has the one in the
 	// build namespace that has the name of the build's, whatever the tenant says.
@@ -147,10 +146,9 @@ func workload(b *api.AgentBuild, out *compose.Output,
 	return w, nil
 }
 
-// requests are what the pods of a run request at once, at most: tasks that begin at the
-// same step of the pipeline's order add up. Tasks that follow each other do not, nor do
-// alternatives, whose conditions compare an input with different values, such as the
-// builders of mode dev.
+// requests are what the pods of a run request at once, at most: tasks that begin at the same step
+// of the pipeline's order add up. Tasks that follow each other do not, nor do alternatives, whose
+// conditions compare an input with different values, such as the builders of mode dev.
 func requests(out *compose.Output) corev1.ResourceList {
 	overrides := map[string]tektonv1.PipelineTaskRunSpec{}
 	for _, row := range out.Run.Spec.TaskRunSpecs {

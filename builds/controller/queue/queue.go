@@ -89,8 +89,7 @@ const (
 	grantTimeout = 90 * time.Second
 )
 
-// Index finds the runs that use a slot, and the builds that wait for one. It is made with
-// IndexOf.
+// Index finds the runs that use a slot, and the builds that wait for one. It is made with IndexOf.
 const Index = "queue"
 
 // Values of the index.
@@ -226,8 +225,7 @@ func useOf(run metav1.Object, namespace string) (corev1.ResourceList, error) {
 	return use, nil
 }
 
-// next are the builds that may begin now. self waits, whatever the cache shows; it may
-// be nil.
+// next are the builds that may begin now. self waits, whatever the cache shows; it may be nil.
 func (q *Queue) next(ctx context.Context,
 	self *api.AgentBuild) (out []types.NamespacedName, _ error) {
 	if err := q.begin(ctx); err != nil {
@@ -266,8 +264,7 @@ func (q *Queue) next(ctx context.Context,
 	return out, nil
 }
 
-// waiting are the builds whose status says so. They are the cache's own: not to be
-// changed.
+// waiting are the builds whose status says so. They are the cache's own: not to be changed.
 func (q *Queue) waiting(ctx context.Context,
 	options ...client.ListOption) (out []*api.AgentBuild, _ error) {
 	var list api.AgentBuildList
@@ -394,8 +391,7 @@ func (q *Queue) wakeNext(ctx context.Context, but types.NamespacedName) {
 	}
 }
 
-// Watch reads limits that may have changed, and looks for slots that are not used, until
-// ctx ends.
+// Watch reads limits that may have changed, and looks for slots that are not used, until ctx ends.
 func (q *Queue) Watch(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		waiting, err := q.waiting(ctx)

@@ -381,9 +381,8 @@ func (s *Store) Delete(ctx context.Context, run Run) error {
 	return nil
 }
 
-// Missing asks the API server for the run in a build's status, which the cache lacks. The
-// reason is api.ReasonRunDeleted or api.ReasonRunForeign; it is empty where the cache is
-// behind.
+// Missing asks the API server for the run in a build's status, which the cache lacks. The reason is
+// api.ReasonRunDeleted or api.ReasonRunForeign; it is empty where the cache is behind.
 func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason string, err error) {
 	key, known := build.RunKey(), build.Status.PipelineRunUID
 	if key.Namespace != s.BuildNamespace {

@@ -25,8 +25,7 @@ import (
 // Registries take manifests of 4 MiB.
 const maxDocument = 4 << 20
 
-// store is an OCI layout. Only blobs/sha256 is read. index.json is not:
-// the caller has the digest.
+// store is an OCI layout. Only blobs/sha256 is read. index.json is not: the caller has the digest.
 type store struct {
 	root *os.Root
 	dir  string // of the layout in root; empty is root itself
@@ -85,8 +84,7 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// artifact is an image or an index, as a registry takes it, with the images of the index
-// or itself.
+// artifact is an image or an index, as a registry takes it, with the images of the index or itself.
 type artifact struct {
 	digest    v1.Hash
 	mediaType types.MediaType
