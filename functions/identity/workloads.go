@@ -348,14 +348,17 @@ func ProbeFields() []string { return []string{"livenessProbe", "readinessProbe",
 // the container's. It is -1 for a name that the container does not declare.
 func ProbedPort(container, action krm.Node) int {
 	at := action.Get("port")
+	text := at.Text()
+	if port, err := strconv.Atoi(text); err == nil {
+		return port
+	}
 	for p := range container.Get("ports").Items() {
-		if p.Get("name").Is(at.Text()) && at.Exists() {
-			at = p.Get("containerPort")
+		if p.Get("name").Is(text) && at.Exists() {
+			if port, err := strconv.Atoi(p.Get("containerPort").Text()); err == nil {
+				return port
+			}
 			break
 		}
-	}
-	if port, err := strconv.Atoi(at.Text()); err == nil {
-		return port
 	}
 	return -1
 }
