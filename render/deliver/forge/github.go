@@ -22,8 +22,7 @@ import (
 // hub is a repository on GitHub or GitHub Enterprise Server.
 type hub struct {
 	remote
-	key     *rsa.PrivateKey // of the App; nil for a token
-	clients map[right]*github.Client
+	key *rsa.PrivateKey // of the App; nil for a token
 }
 
 // right that a request needs. An App has a token for each.
@@ -48,7 +47,7 @@ func permissions() map[right]*github.InstallationPermissions {
 }
 
 func openGitHub(at remote) (server, error) {
-	h := &hub{remote: at, clients: map[right]*github.Client{}}
+	h := &hub{remote: at}
 	if at.login.App != nil {
 		key, err := ssh.ParseRawPrivateKey(at.login.App.Key)
 		var ok bool
@@ -56,24 +55,24 @@ func openGitHub(at remote) (server, error) {
 			return nil, errors.New("the key of the GitHub App is not an RSA private key in PEM")
 		}
 	}
-	for need := range permissions() {
-		var err error
-		h.clients[need], err = h.client(func(ctx context.Context) (string, error) {
-			return h.installed(ctx, need)
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
 	return h, nil
 }
 
+// as is a client for requests that need a right.
+func (h *hub) as(need right) *github.Client {
+	return h.client(func(ctx context.Context) (string, error) { return h.installed(ctx, need) })
+}
+
 // client sends each request with a token.
-func (h *hub) client(token func(context.Context) (string, error)) (*github.Client, error) {
+func (h *hub) client(token func(context.Context) (string, error)) *github.Client {
 	base := h.api.String()
-	return github.NewClient(github.WithTransport(authorized{h.transport, token}),
+	client, err := github.NewClient(github.WithTransport(authorized{h.transport, token}),
 		github.WithURLs(&base, &base), github.WithUserAgent("armature"),
 		github.WithDisableRateLimitCheck())
+	if err != nil {
+		panic(err) // of the address, which is one
+	}
+	return client
 }
 
 type authorized struct {
@@ -148,10 +147,7 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 	if err != nil {
 		return made, err
 	}
-	client, err := h.client(func(context.Context) (string, error) { return text, nil })
-	if err != nil {
-		return made, err
-	}
+	client := h.client(func(context.Context) (string, error) { return text, nil })
 	installation := app.Installation
 	if installation == 0 {
 		found, _, err := client.Apps.GetRepositoryInstallation(ctx, h.owner, h.name)
@@ -177,7 +173,7 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 
 // MayPush requests the role of a user, which includes those of teams.
 func (h *hub) MayPush(ctx context.Context, user string) (bool, error) {
-	level, _, err := h.clients[seePeople].Repositories.GetPermissionLevel(ctx, h.owner, h.name, user)
+	level, _, err := h.as(seePeople).Repositories.GetPermissionLevel(ctx, h.owner, h.name, user)
 	return slices.Contains([]string{"admin", "maintain", "write"}, level.GetPermission()), err
 }
 
@@ -192,7 +188,7 @@ func (h *hub) SetStatus(ctx context.Context, s Status) error {
 	}[s.State], "error")
 	text := line(s.Description, 140)
 	want := github.RepoStatus{State: &state, Context: &s.Context, Description: &text}
-	repositories := h.clients[setChecks].Repositories
+	repositories := h.as(setChecks).Repositories
 	options := &github.ListOptions{PerPage: 100}
 	for range maxPages {
 		all, answer, err := repositories.GetCombinedStatus(ctx, h.owner, h.name, s.Commit, options)
@@ -252,7 +248,7 @@ func (h *hub) check(ctx context.Context, s Status) error {
 		notes = notes[n:]
 		return out
 	}
-	client := h.clients[setChecks].Checks
+	client := h.as(setChecks).Checks
 	equal := mine == nil
 	if mine == nil {
 		mine, _, err = client.CreateCheckRun(ctx, h.owner, h.name, github.CreateCheckRunOptions{
@@ -301,7 +297,7 @@ func (h *hub) checks(ctx context.Context,
 	options := &github.ListCheckRunsOptions{CheckName: &s.Context, Filter: github.Ptr("all"),
 		AppID: &h.login.App.ID, ListOptions: github.ListOptions{PerPage: 100}}
 	for range maxPages {
-		all, answer, err := h.clients[setChecks].Checks.ListCheckRunsForRef(ctx, h.owner, h.name,
+		all, answer, err := h.as(setChecks).Checks.ListCheckRunsForRef(ctx, h.owner, h.name,
 			s.Commit, options)
 		if err != nil {
 			return nil, nil, err
@@ -330,7 +326,7 @@ func (h *hub) query(ctx context.Context, need right, text string, variables map[
 	if !strings.HasPrefix(text, "mutation") {
 		ctx = context.WithValue(ctx, asking{}, true)
 	}
-	client := h.clients[need]
+	client := h.as(need)
 	request, err := client.NewRequest(ctx, "POST", path,
 		map[string]any{"query": text, "variables": variables})
 	if err != nil {
@@ -375,7 +371,7 @@ func (h *hub) comments(ctx context.Context,
 	number, page int) (found []comment, next, last int, err error) {
 	options := &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page,
 		PerPage: mostIncoming}}
-	all, answer, err := h.clients[seePulls].Issues.ListComments(ctx, h.owner, h.name, number, options)
+	all, answer, err := h.as(seePulls).Issues.ListComments(ctx, h.owner, h.name, number, options)
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -388,7 +384,7 @@ func (h *hub) comments(ctx context.Context,
 }
 
 func (h *hub) putComment(ctx context.Context, number int, id int64, body string) (err error) {
-	issues, text := h.clients[setPulls].Issues, &github.IssueComment{Body: &body}
+	issues, text := h.as(setPulls).Issues, &github.IssueComment{Body: &body}
 	switch {
 	case id == 0:
 		_, _, err = issues.CreateComment(ctx, h.owner, h.name, number, text)
@@ -416,7 +412,7 @@ func (h *hub) pull(p *github.PullRequest, err error) (*PullRequest, error) {
 
 // PullRequest by its number.
 func (h *hub) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
-	p, _, err := h.clients[seePulls].PullRequests.Get(ctx, h.owner, h.name, number)
+	p, _, err := h.as(seePulls).PullRequests.Get(ctx, h.owner, h.name, number)
 	return h.pull(p, err)
 }
 
@@ -429,7 +425,7 @@ func (h *hub) PullRequests(ctx context.Context, head string) (out []PullRequest,
 	if head != "" {
 		options.State, options.Head = "all", h.owner+":"+head
 	}
-	all, _, err := h.clients[seePulls].PullRequests.List(ctx, h.owner, h.name, &options)
+	all, _, err := h.as(seePulls).PullRequests.List(ctx, h.owner, h.name, &options)
 	for _, p := range all {
 		found, _ := h.pull(p, nil)
 		out = append(out, *found)
@@ -438,7 +434,7 @@ func (h *hub) PullRequests(ctx context.Context, head string) (out []PullRequest,
 }
 
 func (h *hub) propose(ctx context.Context, number int, p Proposal) (*PullRequest, error) {
-	pulls := h.clients[setPulls].PullRequests
+	pulls := h.as(setPulls).PullRequests
 	if number != 0 {
 		text := &github.PullRequest{Title: &p.Title, Body: &p.Body}
 		made, _, err := pulls.Edit(ctx, h.owner, h.name, number, text)
@@ -459,7 +455,7 @@ const (
 )
 
 func (h *hub) tip(ctx context.Context, branch string) (string, error) {
-	ref, _, err := h.clients[setFiles].Git.GetRef(ctx, h.owner, h.name, "heads/"+branch)
+	ref, _, err := h.as(setFiles).Git.GetRef(ctx, h.owner, h.name, "heads/"+branch)
 	return ref.GetObject().GetSHA(), err
 }
 
@@ -470,7 +466,7 @@ func (h *hub) commit(ctx context.Context, c Commit) (sha string, err error) {
 	}
 	if c.Base != "" && c.Replaces == "" {
 		ref := github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head}
-		_, _, err := h.clients[setFiles].Git.CreateRef(ctx, h.owner, h.name, ref)
+		_, _, err := h.as(setFiles).Git.CreateRef(ctx, h.owner, h.name, ref)
 		if err != nil && !errors.Is(err, ErrRefused) { // one that exists has to be at Head
 			return "", fmt.Errorf("making the branch %s: %w", c.Branch, err)
 		}
@@ -501,7 +497,7 @@ func (h *hub) add(ctx context.Context, c Commit) (string, error) {
 // replace what a branch is at by a commit on top of another one, in one step, so that a pull
 // request of the branch is never without a difference, which would close it.
 func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
-	git := h.clients[setFiles].Git
+	git := h.as(setFiles).Git
 	head, _, err := git.GetCommit(ctx, h.owner, h.name, c.Head)
 	if err != nil {
 		return "", err
@@ -544,7 +540,7 @@ func (h *hub) Wrote(ctx context.Context, sha string) (bool, error) {
 		return false, err
 	}
 	options := &github.ListOptions{PerPage: 1}
-	c, _, err := h.clients[seeFiles].Repositories.GetCommit(ctx, h.owner, h.name, sha, options)
+	c, _, err := h.as(seeFiles).Repositories.GetCommit(ctx, h.owner, h.name, sha, options)
 	if err != nil {
 		return false, err
 	}
