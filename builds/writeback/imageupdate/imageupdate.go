@@ -275,11 +275,7 @@ func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, r
 
 // shorten a text that servers and policies had a hand in.
 func shorten(content string) string {
-	lines := strings.Split(content, "\n")
-	for i, line := range lines {
-		lines[i] = text.Plain(line)
-	}
-	content = strings.Join(lines, "\n")
+	content = text.Plain(content)
 	return strings.ToValidUTF8(content[:min(len(content), maxText)], "")
 }
 
