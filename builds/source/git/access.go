@@ -95,11 +95,10 @@ func (a Access) Forge(ctx context.Context, field, kind string, l Login) (forge.F
 	if err != nil {
 		return nil, err
 	}
-	data, unfit := gitremote.TakeForAPI(secret, l.Repository)
-	if unfit != nil {
+	if _, unfit := gitremote.MayHave(secret, l.Repository); unfit != nil {
 		return nil, l.stalled("%s: %w", l.Field, unfit)
 	}
-	login, err := forge.CredentialOf(l.Secret.Namespace, data)
+	login, err := forge.CredentialOf(l.Secret.Namespace, secret.Data) // which goes over https
 	if err != nil {
 		return nil, l.stalled("%s: Secret %s: %w", l.Field, l.Secret, err)
 	}

@@ -36,9 +36,6 @@ import (
 // object is computed, so that a server can deny that a commit is reachable, and cannot
 // make one reachable from the branch that it advertises.
 
-// maxTips of branches and tags are looked at, where none of them is the commit itself.
-const maxTips = 256
-
 // Reasons of refusals by a policy.
 var Reasons = []string{api.ReasonSourcePolicy, api.ReasonNotReachable, api.ReasonNotSigned,
 	api.ReasonHistoryTooLarge}
@@ -217,7 +214,7 @@ func (s *server) find(
 	if len(tips) == 0 {
 		return nil, nil
 	}
-	if len(tips) > maxTips {
+	if len(tips) > gitremote.MaxTips {
 		return nil, commit.ErrTooLarge
 	}
 	reached := func() *tip {

@@ -32,7 +32,7 @@ const hostAnnotation = "tekton.dev/git-"
 // plainHTTP, which are hosts with or without a port.
 func Take(secret *corev1.Secret, address string,
 	plainHTTP []string) (map[string][]byte, *LoginError) {
-	endpoint, unfit := mayHave(secret, address)
+	endpoint, unfit := MayHave(secret, address)
 	if unfit == nil && endpoint.Protocol == "http" && !names(plainHTTP, endpoint) {
 		unfit = &LoginError{fmt.Sprintf("a login is not sent to %s over plain http",
 			hostOf(endpoint)),
@@ -45,16 +45,8 @@ func Take(secret *corev1.Secret, address string,
 	return secret.Data, nil
 }
 
-// TakeForAPI takes it for the API of the repository's server, which forge asks over https.
-func TakeForAPI(secret *corev1.Secret, address string) (map[string][]byte, *LoginError) {
-	if _, unfit := mayHave(secret, address); unfit != nil {
-		return nil, unfit
-	}
-	return secret.Data, nil
-}
-
-// mayHave reports why a repository's host may not have a Secret.
-func mayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *LoginError) {
+// MayHave reports why a repository's host may not have a Secret, whatever it is sent over.
+func MayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *LoginError) {
 	endpoint, err := transport.NewEndpoint(address)
 	if err != nil || endpoint.Host == "" {
 		return nil, &LoginError{"the repository has no host that a login could be sent to",

@@ -51,7 +51,7 @@ func TestLoginIsForItsHosts(t *testing.T) {
 	if data, err := Take(secret, "https://git.example/x", nil); err == nil || data != nil {
 		t.Error("a Secret that names no host is used")
 	}
-	if data, err := TakeForAPI(secret, "https://git.example/x"); err == nil || data != nil {
+	if _, err := MayHave(secret, "https://git.example/x"); err == nil {
 		t.Error("a Secret that names no host is used for an API")
 	}
 }

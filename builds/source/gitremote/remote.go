@@ -503,9 +503,9 @@ func (r Repository) descendsOnce(ctx context.Context,
 		wants = []plumbing.Hash{to}
 	}
 	plumbing.HashesSort(wants) // as they are compared with those of the next time
-	if wants = slices.Compact(wants); len(wants) > maxTips {
+	if wants = slices.Compact(wants); len(wants) > MaxTips {
 		err := fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash",
-			r.URL, maxTips)
+			r.URL, MaxTips)
 		return nil, false, multi.Errors(err, c.Close())
 	}
 	request := c.Request(packp.FilterTreeDepth(0), 0, wants...)
@@ -518,8 +518,8 @@ func (r Repository) descendsOnce(ctx context.Context,
 	return request.Wants, false, err
 }
 
-// maxTips of branches and tags are asked for at once.
-const maxTips = 256
+// MaxTips of branches and tags are asked for at once.
+const MaxTips = 256
 
 // Request for objects, and what they lead to in so many commits; zero is all. If the server can,
 // it leaves out what the filter says.
