@@ -88,7 +88,8 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	wanted := make(map[string]bool)
 	for _, name := range branches {
 		wanted["refs/heads/"+name] = true
-		errs = append(errs, t.put(ctx, r, b, derived, branchOf(t.Group, b, name)))
+		want := branchOf(t.Group, b, name)
+		errs = append(errs, t.put(ctx, r, b, derived[want.Name], want))
 	}
 	for _, name := range tags {
 		wanted["refs/tags/"+name] = true
@@ -303,13 +304,12 @@ func hashOf(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// put a derived build where it differs from the one that is there.
-func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild,
-	derived map[string]*api.AgentBuild, want *api.AgentBuild) error {
-	if label := b.Labels[t.Shard.Key]; label != "" {
-		metav1.SetMetaDataLabel(&want.ObjectMeta, t.Shard.Key, label)
+// put a derived build where it differs from the one that is there, if it is known.
+func (t *Triggers) put(ctx context.Context, r *remote, b, have, want *api.AgentBuild) error {
+	label, key := b.Labels[t.Shard.Key], t.Shard.Key
+	if label != "" {
+		metav1.SetMetaDataLabel(&want.ObjectMeta, key, label)
 	}
-	have := derived[want.Name]
 	if have == nil {
 		span := t.startSpan(ctx, want)
 		want.Annotations = span.Annotate(want.Annotations)
@@ -347,12 +347,12 @@ func (t *Triggers) put(ctx context.Context, r *remote, b *api.AgentBuild,
 		r.again = true // its name is free then
 		return nil
 	}
-	label, key := b.Labels[t.Shard.Key], t.Shard.Key
-	if equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[key] == label {
+	same := equality.Semantic.DeepEqual(have.Spec, want.Spec)
+	if same && have.Labels[key] == label {
 		return nil
 	}
 	after, span := have.DeepCopy(), traces.Span{}
-	if after.Spec = want.Spec; !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+	if after.Spec = want.Spec; !same {
 		span = t.startSpan(ctx, want)
 		after.Annotations = span.Annotate(after.Annotations)
 	}

@@ -152,14 +152,14 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 			}
 		}
 		// From here on, the derived build shows its state itself.
-		if err := t.put(ctx, r, b, map[string]*api.AgentBuild{want.Name: have}, want); err != nil {
+		if err := t.put(ctx, r, b, have, want); err != nil {
 			return false, err
 		}
 		return true, f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head,
 			Context: report.Context(b), State: forge.Queued,
 			Description: "the build is about to start"})
 	}
-	return true, t.put(ctx, r, b, map[string]*api.AgentBuild{want.Name: have}, want)
+	return true, t.put(ctx, r, b, have, want)
 }
 
 // refs of the heads of pull requests, by server.

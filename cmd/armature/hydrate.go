@@ -181,7 +181,7 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 func proposalTo(ctx context.Context, to *hydrate.Branch,
 	into, kind string) (*hydrate.Proposal, error) {
 	f, err := forgeOf(ctx, to.Folder, kind, "--pull-request")
-	return &hydrate.Proposal{Base: into, Forge: f}, err
+	return &hydrate.Proposal{Proposal: forge.Proposal{Base: into}, Forge: f}, err
 }
 
 // propose opens the pull request of a commit of a branch, unless one is open.

@@ -424,13 +424,11 @@ func (w *writing) about(folder string) hydratorMetadata {
 		Commands: []string{strings.Join(words, " ")}}
 }
 
-// Proposal is a pull request that merges the branch into another one.
+// Proposal is a pull request that merges the branch into Base. Without a Title, the text
+// describes what hydrate does.
 type Proposal struct {
-	// Base is the branch to merge into, without refs/heads/.
-	Base string
-	// Title and Body of the pull request; empty ones describe what hydrate does.
-	Title, Body string
-	Forge       forge.Forge
+	forge.Proposal
+	Forge forge.Forge
 }
 
 // Propose opens a pull request that merges a commit of the branch, which is pushed, and returns
@@ -441,15 +439,12 @@ func (b *Branch) Propose(ctx context.Context, commit string,
 	if merged, err := b.merged(ctx, commit, p.Base); err != nil || merged {
 		return "", false, err
 	}
-	refresh := p.Title != ""
-	if !refresh {
+	if p.Head, p.Refresh = b.Name, p.Title != ""; !p.Refresh {
 		p.Title = "Hydrate " + p.Base
 		p.Body = "`armature hydrate` renders this branch. " +
 			"`hydrator.metadata` names the commit that it was rendered from."
 	}
-	made, opened, err := p.Forge.Propose(ctx, forge.Proposal{
-		Head: b.Name, Base: p.Base, Title: p.Title, Body: p.Body, Refresh: refresh,
-	})
+	made, opened, err := p.Forge.Propose(ctx, p.Proposal)
 	if err != nil {
 		return "", false, err
 	}

@@ -33,7 +33,7 @@ func (c *clone) pushed(name, text string) (*hydrate.Branch, string) {
 func TestPropose(t *testing.T) {
 	clone := newClone(t)
 	pulls := &proposals{}
-	p := hydrate.Proposal{Base: prod, Forge: pulls}
+	p := hydrate.Proposal{Proposal: forge.Proposal{Base: prod}, Forge: pulls}
 	b, first := clone.pushed(prod+"-next", "one")
 	if _, _, err := b.Propose(t.Context(), first, p); err == nil ||
 		!strings.Contains(err.Error(), "the branch environments/prod does not exist on origin") {
