@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
@@ -56,6 +57,22 @@ func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (live.Do
 			return body, err
 		}, nil
 	})
+}
+
+// readBuilds reads the AgentBuilds of files.
+func readBuilds(cmd *cobra.Command, group string, files ...string) (all []manifest.Build, err error) {
+	for _, file := range files {
+		data, err := cli.ReadFile(cmd, "the build", file)
+		if err != nil {
+			return nil, err
+		}
+		found, err := manifest.Builds(file, data, group)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // named runs a command on the AgentBuild that its only argument names.

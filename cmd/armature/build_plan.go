@@ -44,21 +44,16 @@ The flowchart omits dependencies that follow from others.`,
 			if err := cli.Among("output", "format", format, formats); err != nil {
 				return err
 			}
-			group := cmd.Flag("api-group").Value.String()
 			if err := install.StepSettings(values, &settings); err != nil {
 				return err
 			}
-			settings.Group = group
 			var err error
+			settings.Group = cmd.Flag("api-group").Value.String()
 			if settings.ImagePins, err = pins.Load(pinned, cmd.Flags().Changed("image-pins"),
 				templates.StepLock()); err != nil {
 				return err
 			}
-			data, err := cli.ReadFile(cmd, "the build", a[0])
-			if err != nil {
-				return err
-			}
-			builds, err := manifest.Builds(a[0], data, group)
+			builds, err := readBuilds(cmd, settings.Group, a[0])
 			if err != nil {
 				return err
 			}

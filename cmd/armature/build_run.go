@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/localbuild"
@@ -49,17 +48,9 @@ accepts it as a build of the platform.`,
 				}
 				group, c.Door = c.Group, doorAt(cmd, &k, knownCatalog())
 			}
-			var builds []manifest.Build
-			for _, file := range given {
-				data, err := cli.ReadFile(cmd, "the build", file)
-				if err != nil {
-					return err
-				}
-				found, err := manifest.Builds(file, data, group)
-				if err != nil {
-					return err
-				}
-				builds = append(builds, found...)
+			builds, err := readBuilds(cmd, group, given...)
+			if err != nil {
+				return err
 			}
 			for _, b := range builds {
 				if k.Namespace != "" && b.Namespace != "" && b.Namespace != k.Namespace {

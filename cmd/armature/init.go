@@ -114,8 +114,7 @@ func kustomizeResources(folder string) (string, error) {
 	var names []string
 	src, _, err := source.Tree(folder, "", nil)
 	for _, f := range src.Files {
-		switch filepath.Base(f.Path) {
-		case "kustomization.yaml", "kustomization.yml", "Kustomization":
+		if render.IsKustomization(f.Path) {
 			return "resources: []\n", err
 		}
 		if render.IsManifest(f.Path) && !f.AsIs {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,8 +21,7 @@ import (
 )
 
 func renderCommand() *cobra.Command {
-	var in cli.Input
-	var out output
+	t := transformation{done: "%s injected, %s generated"}
 	var names []string
 	var closed bool
 	var gate cli.ImageGate
@@ -63,24 +61,22 @@ difference, and fails if there is one.`,
 			if err := gate.Open(); err != nil {
 				return err
 			}
-			do := gate.Before(cmd.Context(), &in.Place, render.Stream)
-			return transform(cmd, args[0], &in, &out, "%s injected, %s generated",
-				func(src render.Source, opt render.Options,
-					sink render.Sink) ([]finding.Finding, render.Stats, error) {
-					opt.Functions, opt.Closed = names, closed
-					var untouched cli.Untouched
-					untouched.Watch(&opt)
-					found, stats, err := do(src, opt, sink)
-					if stats.Workloads == 0 && names == nil {
-						found = append(found, untouched.Finding()...)
-					}
-					return found, stats, err
-				})
+			do := gate.Before(cmd.Context(), &t.in.Place, render.Stream)
+			t.do = func(src render.Source, opt render.Options,
+				sink render.Sink) ([]finding.Finding, render.Stats, error) {
+				opt.Functions, opt.Closed = names, closed
+				untouched := cli.Untouched(&opt)
+				found, stats, err := do(src, opt, sink)
+				if stats.Workloads == 0 && names == nil {
+					found = append(found, untouched()...)
+				}
+				return found, stats, err
+			}
+			return t.run(cmd, args[0])
 		},
 	}
-	in.Flags(cmd)
-	out.flags(cmd)
-	cmd.Flags().BoolVar(&out.check, "check", false,
+	t.flags(cmd)
+	cmd.Flags().BoolVar(&t.check, "check", false,
 		"write nothing; fail with a diff if the folder differs from a new render")
 	gate.Flag(cmd)
 	cmd.Flags().StringSliceVar(&names, "functions", nil,
@@ -92,8 +88,7 @@ difference, and fails if there is one.`,
 }
 
 func uninjectCommand() *cobra.Command {
-	var in cli.Input
-	var out output
+	t := transformation{done: "%s restored, %s removed", do: render.Uninject}
 	cmd := &cobra.Command{
 		Use:        "uninject PATH|-",
 		SuggestFor: []string{"unrender"},
@@ -106,11 +101,10 @@ resources that the render consumed.`,
 		Args: cli.Args(cobra.ExactArgs(1)),
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return transform(cmd, args[0], &in, &out, "%s restored, %s removed", render.Uninject)
+			return t.run(cmd, args[0])
 		},
 	}
-	in.Flags(cmd)
-	out.flags(cmd)
+	t.flags(cmd)
 	return cmd
 }
 
@@ -128,16 +122,64 @@ func resourceList(src render.Source, opt render.Options, named string) (*host.Li
 	return list, err
 }
 
-// output is where rendered manifests go.
-type output struct {
-	folder  string
+// transformation takes manifests from PATH to where they go, all or nothing.
+type transformation struct {
+	in      cli.Input
+	folder  string // to write to, unless that is standard output
 	inPlace bool
 	check   bool
+	done    string // a format of the numbers of workloads and generated objects
+	do      cli.Transformation
+
+	cmd   *cobra.Command
+	path  string
+	brief needs.Brief
 }
 
-func (out *output) flags(cmd *cobra.Command) {
-	cli.DirFlag(cmd, &out.folder, "folder to write to (default: standard output)")
-	cmd.Flags().BoolVarP(&out.inPlace, "in-place", "i", false, "write back to PATH")
+func (t *transformation) flags(cmd *cobra.Command) {
+	t.in.Flags(cmd)
+	cli.DirFlag(cmd, &t.folder, "folder to write to (default: standard output)")
+	cmd.Flags().BoolVarP(&t.inPlace, "in-place", "i", false, "write back to PATH")
+}
+
+// renders reports whether it is a render to elsewhere than the package itself.
+func (t *transformation) renders() bool { return t.cmd.Name() == "render" && !t.inPlace }
+
+func (t *transformation) run(cmd *cobra.Command, path string) error {
+	t.cmd, t.path = cmd, path
+	folder, err := t.target()
+	if err != nil {
+		return err
+	}
+	src, opt, findings, shown, err := t.in.Load(cmd, path, t.folder, cmd.Name())
+	if err != nil {
+		return err
+	}
+	defer shown.End()
+	if file, base := source.Outside(src); file != "" && t.renders() && !opt.Excludes(file) {
+		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n"+
+			"  hint: kustomize build %s | armature render -, or leave it out with spec.exclude "+
+			"in armature.yaml", t.in.File(file), base, path, filepath.Dir(t.in.File(file)))
+	}
+	if folder == "" {
+		return t.toStream(src, opt, findings, shown)
+	}
+	return t.toFolder(folder, src, opt, findings, shown)
+}
+
+// target checks the flags, and returns the folder to write to, "" for standard output.
+func (t *transformation) target() (folder string, err error) {
+	switch {
+	case t.check && t.folder == "" && !t.inPlace:
+		err = cli.Usagef("--check compares a folder: name it with -d, or use --in-place")
+	case t.inPlace && t.folder != "":
+		err = cli.Usagef("--output-dir and --in-place exclude each other")
+	case t.inPlace && t.path == "-":
+		err = cli.Usagef("standard input cannot be written back: leave out --in-place")
+	case t.inPlace:
+		return cli.RootOf(t.path)
+	}
+	return t.folder, err
 }
 
 // writer takes what was rendered to a folder, or compares the folder with it.
@@ -148,20 +190,73 @@ type writer interface {
 }
 
 // writer of a folder.
-func (out *output) writer(folder string) (writer, error) {
-	if out.check {
-		return source.NewComparison(folder, out.inPlace)
+func (t *transformation) writer(folder string) (writer, error) {
+	if t.check {
+		return source.NewComparison(folder, t.inPlace)
 	}
-	return source.NewFolder(folder, out.inPlace)
+	return source.NewFolder(folder, t.inPlace)
+}
+
+func (t *transformation) toFolder(folder string, src render.Source, opt render.Options,
+	findings []finding.Finding, shown *cli.Activity) error {
+	to, err := t.writer(folder)
+	if err != nil {
+		return err
+	}
+	if err := to.For(t.path); err != nil {
+		return multi.Errors(err, to.Abort())
+	}
+	var manifests atomic.Int64
+	sink := render.Sink(to.Write)
+	if t.cmd.Name() == "render" {
+		sink = t.brief.Sink(sink)
+	}
+	if t.renders() {
+		sink = t.withoutConfig(sink, &manifests)
+	}
+	opt.Beside = true
+	found, stats, err := t.do(src, opt, cli.Interruptible(t.cmd.Context(), sink))
+	shown.End()
+	findings = append(findings, found...)
+	if t.renders() && err == nil && !finding.Failed(findings) && manifests.Load() == 0 {
+		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with "+
+			"the manifests, or remove %s if the package is gone", t.path, folder, folder)
+	}
+	compared, compares := to.(*source.Comparison)
+	if compares && err == nil && !finding.Failed(findings) {
+		found, err = t.outdated(compared)
+		findings = append(findings, found...)
+	}
+	if err == nil {
+		err = t.in.Report(t.cmd, findings)
+	}
+	switch {
+	case !compares && err != nil:
+		return multi.Errors(err, to.Abort())
+	case err != nil:
+		return err
+	case compares:
+		if t.in.Talks() {
+			fmt.Fprintf(t.cmd.ErrOrStderr(), "checked: %s is up to date with %s\n", folder, t.path)
+		}
+		return nil
+	}
+	rendered := to.(*source.Folder)
+	written, removed, err := rendered.Commit()
+	if err != nil {
+		return fmt.Errorf("writing to %s: %w", folder, err)
+	}
+	t.say(stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed", folder,
+		text.Count(written, "file"), rendered.Files()-written, removed))
+	return nil
 }
 
 // withoutConfig keeps the configuration of a package out of the folder that it is
 // rendered to, as no cluster has its kind, and counts the manifests.
-func withoutConfig(sink render.Sink, in *cli.Input, path string,
-	manifests *atomic.Int64) render.Sink {
+func (t *transformation) withoutConfig(sink render.Sink, manifests *atomic.Int64) render.Sink {
 	left := []string{render.ConfigFile}
-	if root, err := cli.RootOf(path); err == nil && in.Config != "" {
-		if file, err := filepath.Rel(root, in.Config); err == nil {
+	if root, err := cli.RootOf(t.path); err == nil && t.in.Config != "" {
+		if file, err := filepath.Rel(root, t.in.Config); err == nil {
 			left = append(left, filepath.ToSlash(file))
 		}
 	}
@@ -176,156 +271,37 @@ func withoutConfig(sink render.Sink, in *cli.Input, path string,
 	}
 }
 
-// command is what writes what --check compares.
-func (out *output) command(path string) string {
-	if out.inPlace {
-		return "armature render " + path + " --in-place"
-	}
-	return "armature render " + path + " -d " + out.folder
-}
-
 // outdated prints how a folder differs from what a render writes now, and reports each
 // of its files that does.
-func outdated(cmd *cobra.Command, path, command string,
-	c *source.Comparison) (findings []finding.Finding, err error) {
+func (t *transformation) outdated(c *source.Comparison) (findings []finding.Finding, err error) {
+	command := "armature render " + t.path + " -d " + t.folder
+	if t.inPlace {
+		command = "armature render " + t.path + " --in-place"
+	}
 	differences, err := c.Differences()
 	for _, d := range differences {
-		if _, err := cmd.OutOrStdout().Write(d.Text); err != nil {
+		if _, err := t.cmd.OutOrStdout().Write(d.Text); err != nil {
 			return nil, err
 		}
 		findings = append(findings, finding.Finding{Rule: "render/outdated",
 			Severity: finding.Error, Place: finding.Place{File: d.File, Line: 1},
-			Message: "it differs from a new render of " + path,
+			Message: "it differs from a new render of " + t.path,
 			Hint:    "run " + command + " and commit the result"})
 	}
 	return findings, err
 }
 
-// sameFolder reports whether a folder to write to is the one that PATH is or is in.
-func sameFolder(path, folder string) (bool, error) {
-	root, err := cli.RootOf(path)
-	if err != nil {
-		return false, err
-	}
-	from, err := os.Stat(root)
-	if err != nil {
-		return false, err
-	}
-	to, err := os.Stat(folder)
-	return err == nil && os.SameFile(from, to), nil
-}
-
-// transform takes manifests from PATH to where they go, all or nothing.
-func transform(cmd *cobra.Command, path string, in *cli.Input, out *output, done string,
-	do cli.Transformation) error {
-	folder := out.folder
-	if out.check && folder == "" && !out.inPlace {
-		return cli.Usagef("--check compares a folder: name it with -d, or use --in-place")
-	}
-	if out.inPlace && folder != "" {
-		return cli.Usagef("--output-dir and --in-place exclude each other")
-	}
-	if path != "-" && folder != "" {
-		if same, err := sameFolder(path, folder); err != nil || same {
-			return cmp.Or(err,
-				cli.Usagef(
-					"-d %s is PATH itself: use --in-place to write back, or name another folder", folder))
-		}
-	}
-	if out.inPlace {
-		if path == "-" {
-			return cli.Usagef("standard input cannot be written back: leave out --in-place")
-		}
-		var err error
-		if folder, err = cli.RootOf(path); err != nil {
-			return err
-		}
-	}
-	skip := folder
-	if out.inPlace {
-		skip = ""
-	}
-	src, opt, findings, shown, err := in.Load(cmd, path, skip, cmd.Name())
-	if err != nil {
-		return err
-	}
-	defer shown.End()
-	if file, base := source.Outside(src); file != "" && cmd.Name() == "render" && !out.inPlace &&
-		!opt.Excludes(file) {
-		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n"+
-			"  hint: kustomize build %s | armature render -, or leave it out with spec.exclude "+
-			"in armature.yaml", in.File(file), base, path, filepath.Dir(in.File(file)))
-	}
-	if folder == "" {
-		return toStream(cmd, path, in, done, src, opt, findings, shown, do)
-	}
-	to, err := out.writer(folder)
-	if err != nil {
-		return err
-	}
-	if err := to.For(path); err != nil {
-		return multi.Errors(err, to.Abort())
-	}
-	var manifests atomic.Int64
-	var brief needs.Brief
-	sink := render.Sink(to.Write)
-	if cmd.Name() == "render" {
-		sink = brief.Sink(sink)
-	}
-	if cmd.Name() == "render" && !out.inPlace {
-		sink = withoutConfig(sink, in, path, &manifests)
-	}
-	opt.Beside = true
-	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), sink))
-	shown.End()
-	findings = append(findings, found...)
-	if cmd.Name() == "render" && !out.inPlace && err == nil && !finding.Failed(findings) &&
-		manifests.Load() == 0 {
-		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with "+
-			"the manifests, or remove %s if the package is gone", path, folder, folder)
-	}
-	if compared, ok := to.(*source.Comparison); ok {
-		if err == nil && !finding.Failed(findings) {
-			found, err = outdated(cmd, path, out.command(path), compared)
-			findings = append(findings, found...)
-		}
-		if err == nil {
-			err = in.Report(cmd, findings)
-		}
-		if err == nil && in.Talks() {
-			fmt.Fprintf(cmd.ErrOrStderr(), "checked: %s is up to date with %s\n", folder, path)
-		}
-		return err
-	}
-	if err == nil {
-		err = in.Report(cmd, findings)
-	}
-	if err != nil {
-		return multi.Errors(err, to.Abort())
-	}
-	rendered := to.(*source.Folder)
-	written, removed, err := rendered.Commit()
-	if err != nil {
-		return fmt.Errorf("writing to %s: %w", folder, err)
-	}
-	summary(cmd, in, done, stats, fmt.Sprintf(" to %s: %s written, %d unchanged, %d removed",
-		folder, text.Count(written, "file"), rendered.Files()-written, removed))
-	in.SayNeeds(cmd, &brief, path, stats)
-	return nil
-}
-
-func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src render.Source,
-	opt render.Options, findings []finding.Finding, shown *cli.Activity,
-	do cli.Transformation) error {
-	if list, err := resourceList(src, opt, in.Config); err != nil {
+func (t *transformation) toStream(src render.Source, opt render.Options,
+	findings []finding.Finding, shown *cli.Activity) error {
+	if list, err := resourceList(src, opt, t.in.Config); err != nil {
 		return err
 	} else if list != nil {
-		return toList(cmd, in, list, opt, shown, do)
+		return t.toList(list, opt, shown)
 	}
 	opt.Workers, opt.Pieces = 1, true // files in order
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := os.Stat(t.path); err == nil && info.IsDir() {
 		opt.ObjectsOnly = true
-		if file := in.Kustomization(src); file != "" && cmd.Name() == "render" {
+		if file := t.in.Kustomization(src); file != "" && t.renders() {
 			findings = append(findings, finding.Finding{Rule: "package/kustomization",
 				Severity: finding.Warning, Place: finding.Place{File: file},
 				Message: "the output has the files of the folder, not the result of this " +
@@ -334,46 +310,46 @@ func toStream(cmd *cobra.Command, path string, in *cli.Input, done string, src r
 					"init --for kustomize)"})
 		}
 	}
-	var brief needs.Brief
 	var spool source.Spool
-	found, stats, err := do(src, opt, cli.Interruptible(cmd.Context(), brief.Sink(spool.Write)))
+	found, stats, err := t.do(src, opt,
+		cli.Interruptible(t.cmd.Context(), t.brief.Sink(spool.Write)))
 	shown.End()
 	if err != nil {
 		return err
 	}
-	if err := in.Report(cmd, append(findings, found...)); err != nil {
+	if err := t.in.Report(t.cmd, append(findings, found...)); err != nil {
 		return err
 	}
 	if stats.Documents == 0 {
-		return cli.ErrNoManifests(path)
+		return cli.ErrNoManifests(t.path)
 	}
-	if _, err := spool.WriteTo(cmd.OutOrStdout()); err != nil {
+	if _, err := spool.WriteTo(t.cmd.OutOrStdout()); err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
-	summary(cmd, in, done, stats, "")
-	in.SayNeeds(cmd, &brief, path, stats)
+	t.say(stats, "")
 	return nil
 }
 
-func toList(cmd *cobra.Command, in *cli.Input, list *host.List, opt render.Options,
-	shown *cli.Activity, do cli.Transformation) error {
-	out, findings, _, err := list.Run(opt, do)
+func (t *transformation) toList(list *host.List, opt render.Options, shown *cli.Activity) error {
+	out, findings, _, err := list.Run(opt, t.do)
 	shown.End()
 	if err != nil {
 		return err
 	}
-	if _, err := cmd.OutOrStdout().Write(out); err != nil {
+	if _, err := t.cmd.OutOrStdout().Write(out); err != nil {
 		return err
 	}
-	return in.Report(cmd, findings)
+	return t.in.Report(t.cmd, findings)
 }
 
-// summary reports what was done, in the words of done: a format of the numbers of
-// workloads and generated objects.
-func summary(cmd *cobra.Command, in *cli.Input, done string, stats render.Stats, rest string) {
-	if !in.Talks() {
+// say reports what was done, and what a cluster needs for what a render injected.
+func (t *transformation) say(stats render.Stats, rest string) {
+	if !t.in.Talks() {
 		return
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), done+" from %s%s\n", text.Count(stats.Workloads, "workload"),
+	fmt.Fprintf(t.cmd.ErrOrStderr(), t.done+" from %s%s\n", text.Count(stats.Workloads, "workload"),
 		text.Count(stats.Generated, "object"), text.Count(stats.Documents, "document"), rest)
+	if t.cmd.Name() == "render" && stats.Workloads > 0 {
+		fmt.Fprint(t.cmd.ErrOrStderr(), t.brief.Line(t.path))
+	}
 }

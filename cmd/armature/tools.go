@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/client-go/rest"
 
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/api"
@@ -50,8 +49,7 @@ func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Input,
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig := func() (*rest.Config, error) { return servers.Loader().ClientConfig() }
-	offered, locked, found, err := servers.Ask(cmd, src, opt, kubeconfig)
+	offered, locked, found, err := servers.Ask(cmd, src, opt)
 	findings = append(findings, found...)
 	if err != nil || finding.Failed(findings) {
 		return findings, err

@@ -22,7 +22,6 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/host"
-	"github.com/armature-dev/armature/render/needs"
 	"github.com/armature-dev/armature/render/source"
 )
 
@@ -135,8 +134,12 @@ func (in *Input) Open(cmd *cobra.Command,
 		return src, opt, nil, err
 	}
 	if skip != "" && source.Same(skip, root) {
-		return src, opt, nil, fmt.Errorf("%s is PATH itself, whose files would be overwritten\n"+
-			"  hint: name another folder, or leave it out and use --in-place", skip)
+		remedy := "leave it out"
+		if cmd.Flag("in-place") != nil {
+			remedy = "use --in-place"
+		}
+		return src, opt, nil, Usagef("-d %s is PATH itself: %s to write back, or name another folder",
+			skip, remedy)
 	}
 	in.Place = Place{}
 	if given != "-" {
@@ -251,13 +254,6 @@ func (in *Input) Talks() bool {
 	return !in.Quiet && (in.file != "" || slices.Contains([]string{"", "text", "github"}, in.Format))
 }
 
-// SayNeeds prints what a cluster needs for what a render injected.
-func (in *Input) SayNeeds(cmd *cobra.Command, brief *needs.Brief, path string, stats render.Stats) {
-	if cmd.Name() == "render" && stats.Workloads > 0 && in.Talks() {
-		fmt.Fprint(cmd.ErrOrStderr(), brief.Line(path))
-	}
-}
-
 // Interruptible stops between two files when the user presses Ctrl-C.
 func Interruptible(ctx context.Context, sink render.Sink) render.Sink {
 	return func(file string, data []byte) error {
@@ -281,51 +277,43 @@ func InterruptibleSource(cmd *cobra.Command, src render.Source) render.Source {
 	return src
 }
 
-// Untouched collects the workloads that a render leaves as they are, for one that injects none.
-type Untouched struct {
-	mu    sync.Mutex
-	label string
-	found []finding.Finding
-}
-
-// Watch makes a render report its workloads.
-func (t *Untouched) Watch(opt *render.Options) {
-	t.label = keys.LabelPrefix + "/inject"
+// Untouched makes a render report the workloads that it leaves as they are. found names them, if
+// there are any, for a render that injects none.
+func Untouched(opt *render.Options) (found func() []finding.Finding) {
+	label := keys.LabelPrefix + "/inject"
 	if c := opt.Config; c != nil && c.Spec.LabelPrefix != nil {
-		t.label = *c.Spec.LabelPrefix + "/inject"
+		label = *c.Spec.LabelPrefix + "/inject"
 	}
-	opt.Observe = t.see
-}
-
-func (t *Untouched) see(u *contract.Unit) {
-	o := u.Object
-	if _, pod := o.PodTemplate(); !pod || u.Injected() ||
-		o.Get("metadata", "labels", t.label).Is("disabled") {
-		return
+	var mu sync.Mutex
+	var all []finding.Finding
+	opt.Observe = func(u *contract.Unit) {
+		o := u.Object
+		if _, pod := o.PodTemplate(); !pod || u.Injected() ||
+			o.Get("metadata", "labels", label).Is("disabled") {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, o.Finding(finding.Info, "render/nothing-injected", krm.Node{}, "", ""))
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.found = append(t.found, o.Finding(finding.Info, "render/nothing-injected", krm.Node{}, "", ""))
-}
-
-// Finding names the workloads, if there are any.
-func (t *Untouched) Finding() []finding.Finding {
-	if len(t.found) == 0 {
-		return nil
+	return func() []finding.Finding {
+		if len(all) == 0 {
+			return nil
+		}
+		finding.Sort(all)
+		const most = 5
+		var names []string
+		for _, f := range all[:min(most, len(all))] {
+			names = append(names, f.Object.String())
+		}
+		text := strings.Join(names, ", ")
+		if more := len(all) - most; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		first := all[0]
+		first.Message = "no workload opts in to injection: the package has " + text
+		first.Hint = "write the label " + label + ": enabled in the metadata of each agent"
+		first.Object = finding.Ref{}
+		return []finding.Finding{first}
 	}
-	finding.Sort(t.found)
-	const most = 5
-	var names []string
-	for _, f := range t.found[:min(most, len(t.found))] {
-		names = append(names, f.Object.String())
-	}
-	text := strings.Join(names, ", ")
-	if more := len(t.found) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	first := t.found[0]
-	first.Message = "no workload opts in to injection: the package has " + text
-	first.Hint = "write the label " + t.label + ": enabled in the metadata of each agent"
-	first.Object = finding.Ref{}
-	return []finding.Finding{first}
 }

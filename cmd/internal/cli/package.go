@@ -177,9 +177,7 @@ func (p *Package) pulled(cmd *cobra.Command, given string,
 	}
 	d := objects.Decoder{Name: p.File}
 	for _, f := range src.Files {
-		switch path.Ext(f.Path) {
-		case ".yaml", ".yml", ".json":
-		default:
+		if !render.IsManifest(f.Path) {
 			continue
 		}
 		text, err := src.Read(f.Path, nil)

@@ -226,11 +226,8 @@ func (r Revision) list(ctx context.Context, include func(name string) bool,
 
 // isInput reports whether a render reads a file.
 func isInput(name string) bool {
-	switch path.Ext(name) {
-	case ".yaml", ".yml", ".json", ".lock":
-		return true
-	}
-	return path.Base(name) == "Kustomization" || path.Base(name) == source.ListFile
+	return render.IsManifest(name) || path.Ext(name) == ".lock" || render.IsKustomization(name) ||
+		path.Base(name) == source.ListFile
 }
 
 // write reads all blobs from one git process and puts them below a folder, which

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	catalogapi "github.com/armature-dev/armature/catalog/api"
@@ -61,15 +60,15 @@ type named struct {
 }
 
 // Ask requests the tools of all servers that a package names. The result is not valid if one of the
-// findings is an error. kubeconfig is for the token of the catalog.
-func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source, opt render.Options,
-	kubeconfig func() (*rest.Config, error)) (offered []tools.Server, locked []api.LockedToolServer,
+// findings is an error.
+func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source,
+	opt render.Options) (offered []tools.Server, locked []api.LockedToolServer,
 	findings []finding.Finding, err error) {
 	servers, findings, err := toolServers(src, opt)
 	if err != nil || finding.Failed(findings) {
 		return nil, nil, findings, err
 	}
-	ask, err := t.source(cmd, kubeconfig, opt.Lock)
+	ask, err := t.source(cmd, opt.Lock)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -195,10 +194,9 @@ func typed(o *krm.Object) (client.Object, error) {
 var errNotDescribed = errors.New("the package has no such object")
 
 // source is who answers for the servers.
-func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config, error),
-	lock *api.ImageLock) (asking, error) {
+func (t *ToolServers) source(cmd *cobra.Command, lock *api.ImageLock) (asking, error) {
 	if t.catalog.Address != "" {
-		return t.fromCatalog(cmd, kubeconfig)
+		return t.fromCatalog(cmd)
 	}
 	spoken := make(map[api.ToolServer]string)
 	if lock != nil {
@@ -224,9 +222,8 @@ func (t *ToolServers) source(cmd *cobra.Command, kubeconfig func() (*rest.Config
 const firstStateless = "2026-07-28"
 
 // fromCatalog asks a catalog for what it has found.
-func (t *ToolServers) fromCatalog(cmd *cobra.Command,
-	kubeconfig func() (*rest.Config, error)) (asking, error) {
-	c, err := t.catalog.Connect(cmd, kubeconfig)
+func (t *ToolServers) fromCatalog(cmd *cobra.Command) (asking, error) {
+	c, err := t.catalog.Connect(cmd, t.Loader().ClientConfig)
 	if err != nil {
 		return nil, err
 	}

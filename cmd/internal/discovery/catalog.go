@@ -18,6 +18,7 @@ import (
 	"github.com/armature-dev/armature/catalog/kinds"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
+	"github.com/armature-dev/armature/render"
 	"github.com/armature-dev/armature/render/deliver/objects"
 )
 
@@ -306,8 +307,7 @@ func manifestFiles(name string) (files []string, err error) {
 		return nil, fmt.Errorf("reading manifests: %w", err)
 	}
 	err = filepath.WalkDir(name, func(path string, entry os.DirEntry, err error) error {
-		if ext := filepath.Ext(path); err == nil && !entry.IsDir() &&
-			(ext == ".yaml" || ext == ".yml" || ext == ".json") {
+		if err == nil && !entry.IsDir() && render.IsManifest(path) {
 			files = append(files, path)
 		}
 		return err
