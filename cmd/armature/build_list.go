@@ -43,12 +43,11 @@ func buildListCommand() *cobra.Command {
 			for i := range list.Items {
 				b := &list.Items[i]
 				b.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind))
-				l.Rows = append(l.Rows, []string{b.Namespace, b.Name, text.Plain(b.Spec.Mode),
+				l.Add("agentbuild."+c.Group+"/"+b.Name, b.Namespace, b.Name, text.Plain(b.Spec.Mode),
 					string(b.Status.Phase), ready(b), text.Plain(b.Status.BuiltImage),
 					duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
 					b.Status.PipelineRunName, text.Plain(b.Spec.Source.SourceRepository),
-					text.Plain(live.Summary{AgentBuild: b}.Commit()), text.Plain(b.Status.Message)})
-				l.Names = append(l.Names, "agentbuild."+c.Group+"/"+b.Name)
+					text.Plain(live.Summary{AgentBuild: b}.Commit()), text.Plain(b.Status.Message))
 			}
 			return l.Print(cmd, format)
 		},

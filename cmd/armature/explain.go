@@ -123,12 +123,8 @@ func writeExplanation(w io.Writer, format string, e explain.Explanation) error {
 	case "json", "yaml":
 		return cli.Encode(w, format, e)
 	}
-	return printExplanation(w, e)
-}
-
-// printExplanation prints blame: the number of the line, its text, and behind
-// it the reason. The reasons are in one column where the text permits.
-func printExplanation(w io.Writer, e explain.Explanation) error {
+	// blame: the number of the line, its text, and behind it the reason, in one column where the
+	// text permits
 	const column = 72
 	digits := 1
 	if n := len(e.Lines); n > 0 {

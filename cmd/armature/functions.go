@@ -57,8 +57,7 @@ func functionsCommand() *cobra.Command {
 			rows := []functionRow{}
 			for _, f := range functions.Table() {
 				rows = append(rows, functionRow{f.Name, f.Summary})
-				l.Rows, l.Names =
-					append(l.Rows, []string{f.Name, f.Summary}), append(l.Names, f.Name)
+				l.Add(f.Name, f.Name, f.Summary)
 			}
 			l.Objects = rows
 			return l.Print(cmd, format)

@@ -159,8 +159,7 @@ func listRules(cmd *cobra.Command, format string) error {
 	rows := []row{}
 	for _, r := range lintrules.Rules() {
 		rows = append(rows, row{r.Name, string(r.Severity), r.Summary})
-		l.Rows, l.Names = append(l.Rows, []string{r.Name, string(r.Severity), r.Summary}),
-			append(l.Names, r.Name)
+		l.Add(r.Name, r.Name, string(r.Severity), r.Summary)
 	}
 	l.Objects = rows
 	if err := cli.Among("output", "format", format,

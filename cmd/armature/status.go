@@ -304,9 +304,7 @@ func printPackages(cmd *cobra.Command, c *apply.Cluster, namespace, format strin
 	l := cli.Listing{Columns: []string{"NAMESPACE", "NAME", "OBJECTS", "STATE"}, Objects: rows,
 		Empty: "no packages" + cli.Where(namespace)}
 	for _, r := range rows {
-		l.Rows, l.Names =
-			append(l.Rows, []string{r.Namespace, r.Name, fmt.Sprint(r.Objects), state(r)}),
-			append(l.Names, r.Name)
+		l.Add(r.Name, r.Namespace, r.Name, fmt.Sprint(r.Objects), state(r))
 	}
 	return l.Print(cmd, format)
 }
@@ -341,9 +339,7 @@ func printItems(cmd *cobra.Command, c *apply.Cluster, p apply.Package, format st
 		Empty: "the package has no objects",
 	}
 	for _, i := range items {
-		l.Rows, l.Names =
-			append(l.Rows, []string{i.Kind, i.Namespace, i.Name, string(i.Status), i.Message}),
-			append(l.Names, i.Kind+"/"+i.Name)
+		l.Add(i.Kind+"/"+i.Name, i.Kind, i.Namespace, i.Name, string(i.Status), i.Message)
 	}
 	return l.Print(cmd, format)
 }

@@ -100,8 +100,7 @@ func listCommand() *cobra.Command {
 			l := cli.Listing{Columns: []string{"TAG", "DIGEST", "REVISION", "CREATED", "SOURCE"},
 				Objects: list, Empty: "no packages in " + given[0]}
 			for _, a := range list {
-				l.Rows = append(l.Rows, []string{a.Tag, a.Digest, a.Revision, a.Created, a.Source})
-				l.Names = append(l.Names, given[0]+":"+a.Tag)
+				l.Add(given[0]+":"+a.Tag, a.Tag, a.Digest, a.Revision, a.Created, a.Source)
 			}
 			return l.Print(cmd, format)
 		},

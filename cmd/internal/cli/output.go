@@ -46,6 +46,11 @@ type Listing struct {
 	Empty   string   // what standard error says of a table without rows
 }
 
+// Add a row, with its name for -o name.
+func (l *Listing) Add(name string, cells ...string) {
+	l.Rows, l.Names = append(l.Rows, cells), append(l.Names, name)
+}
+
 // Print a listing.
 func (l Listing) Print(cmd *cobra.Command, format string) error {
 	out := cmd.OutOrStdout()

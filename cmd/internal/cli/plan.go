@@ -130,12 +130,6 @@ type Row struct {
 	Diff       string `json:"diff,omitempty"`
 }
 
-func rowOf(s *apply.Step) Row {
-	return Row{
-		APIVersion: schema.GroupVersion{Group: s.GroupKind.Group, Version: s.Version}.String(),
-		Kind:       s.GroupKind.Kind, Namespace: s.Namespace, Name: s.Name, Step: *s}
-}
-
 // PlanListing is a plan as -o shows it.
 type PlanListing struct {
 	Package apply.Package  `json:"package"`
@@ -149,7 +143,9 @@ func ListPlan(plan *apply.Plan, dryRun bool) PlanListing {
 	l := PlanListing{Package: plan.Package, DryRun: dryRun, Summary: map[string]int{}, Objects: []Row{}}
 	for _, s := range plan.Steps {
 		l.Summary[string(s.Action)]++
-		l.Objects = append(l.Objects, rowOf(s))
+		l.Objects = append(l.Objects, Row{Kind: s.GroupKind.Kind, Namespace: s.Namespace,
+			Name: s.Name, Step: *s,
+			APIVersion: schema.GroupVersion{Group: s.GroupKind.Group, Version: s.Version}.String()})
 	}
 	return l
 }

@@ -219,10 +219,8 @@ func (c *catalog) table(answer any, entries []store.Entry) cli.Listing {
 		Empty:   "nothing found" + cli.Where(c.query.Namespace),
 	}
 	for _, e := range entries {
-		l.Rows = append(l.Rows,
-			[]string{e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health), store.Offers(e),
-				answered(e), e.Version, e.URL, e.Resource, e.Message})
-		l.Names = append(l.Names, e.Namespace+"/"+e.Name)
+		l.Add(e.Namespace+"/"+e.Name, e.Namespace, e.Name, e.Kind, short(e.Title), string(e.Health),
+			store.Offers(e), answered(e), e.Version, e.URL, e.Resource, e.Message)
 	}
 	return l
 }
@@ -240,9 +238,8 @@ func (c *catalog) hits(hits []store.Hit) cli.Listing {
 			name, kind, description = h.Item.Name, h.Item.Kind, h.Item.Description
 		}
 		in := h.Entry.Namespace + "/" + h.Entry.Name
-		l.Rows = append(l.Rows, []string{name, kind, in, string(h.Entry.Health), short(description),
-			h.Entry.URL, h.Entry.Resource})
-		l.Names = append(l.Names, in)
+		l.Add(in, name, kind, in, string(h.Entry.Health), short(description), h.Entry.URL,
+			h.Entry.Resource)
 	}
 	return l
 }

@@ -11,7 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -21,8 +21,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -168,7 +172,7 @@ func browse(ctx context.Context, address string) (done func() error, err error) 
 		return done, err
 	}
 	program := map[string][]string{"darwin": {"open"},
-		"windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
+		"windows": {"rundll32", "url.dll,FileProtocolHandler"}}[goruntime.GOOS]
 	if program == nil {
 		program = []string{"xdg-open"}
 	}
@@ -180,16 +184,13 @@ const refill = 15 * time.Second
 
 func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string,
 	log logr.Logger) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(refill):
-		}
+	_ = wait.PollUntilContextCancel(ctx, refill, false, func(ctx context.Context) (bool, error) {
 		if err := fillCatalog(ctx, s, objects, namespace); err != nil && ctx.Err() == nil {
 			log.Error(err, "reading the catalog again")
 		}
-	}
+		return false, nil
+	})
+	return nil
 }
 
 // fillCatalog fills the store with what the resources of the catalog say by themselves. A kind
@@ -209,30 +210,23 @@ func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, 
 func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string,
 	kind kinds.Kind) (map[string]bool, error) {
 	there := map[string]bool{}
-	options := metav1.ListOptions{Limit: 500}
-	for {
-		list, err := objects.Resource(kind.GVR()).Namespace(namespace).List(ctx, options)
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			return there, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", kind.Resource, err)
-		}
-		for i := range list.Items {
-			e, ok, err := kinds.Of(&list.Items[i])
-			if err != nil {
-				return nil, err
-			}
-			if !ok {
-				continue
-			}
-			there[e.UID] = true
-			if _, err := s.Put(ctx, e, true); err != nil {
-				return nil, err
-			}
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return there, nil
-		}
+	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return objects.Resource(kind.GVR()).Namespace(namespace).List(ctx, o)
 	}
+	err := pager.New(page).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		e, ok, err := kinds.Of(o.(*unstructured.Unstructured))
+		if err != nil || !ok {
+			return err
+		}
+		there[e.UID] = true
+		_, err = s.Put(ctx, e, true)
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return there, nil
+	case err != nil:
+		return nil, fmt.Errorf("listing %s: %w", kind.Resource, err)
+	}
+	return there, nil
 }
