@@ -58,12 +58,10 @@ accepts it as a build of the platform.`,
 						"  hint: omit one of the two", b.Place, b.Namespace, k.Namespace)
 				}
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit,
+				fmt.Errorf("the build did not finish within %s\n  hint: increase --timeout", limit))
 			defer cancel()
 			if here {
-				ctx, cancel := context.WithTimeoutCause(cmd.Context(), limit,
-					fmt.Errorf("the build did not finish within %s\n  hint: increase --timeout", limit))
-				defer cancel()
 				return local.Run(ctx, cmd, builds)
 			}
 			generations := make([]int64, len(builds))

@@ -130,10 +130,13 @@ func (a *Activity) End() {
 	}
 	a.lock.Lock()
 	defer a.lock.Unlock()
-	if a.timer != nil && a.line.text != "" {
+	if a.timer == nil {
+		return
+	}
+	a.timer.Stop()
+	if a.timer = nil; a.line.text != "" {
 		a.line.End()
 	}
-	a.timer = nil
 }
 
 // Reading shows how many files of a source have been read, of those that will be.
