@@ -35,7 +35,6 @@ type Package struct {
 type Row struct {
 	contract.Function
 	steps contract.Steps
-	maker *expand.Maker // nil for functions that expand nothing
 	set   *expand.Set
 	keep  bool // custom resources stay in the output
 	place int  // in the table
@@ -82,12 +81,8 @@ func NewPackage(s Settings) *Package {
 	p.report.Add(findings...)
 	p.shared.Kinds = contract.NewKinds(table, p.shared.Prefix())
 	for i, f := range table {
-		row := Row{Function: f, steps: f.New(&p.shared), set: p.Expansions,
-			keep: p.shared.KeepCustomResources(), place: i}
-		if row.steps.Expand != nil {
-			row.maker = &expand.Maker{Function: f.Name, Expand: row.steps.Expand}
-		}
-		p.rows = append(p.rows, row)
+		p.rows = append(p.rows, Row{Function: f, steps: f.New(&p.shared), set: p.Expansions,
+			keep: p.shared.KeepCustomResources(), place: i})
 	}
 	return p
 }
@@ -201,9 +196,9 @@ func (p *Package) collectKind(o *krm.Object) {
 	}
 	switch kind.Use {
 	case contract.Expands:
-		p.Expansions.Collect(o, row.maker)
+		p.Expansions.Collect(o, row.Name, row.steps.Expand)
 	case contract.Refers:
-		p.Expansions.Collect(o, nil)
+		p.Expansions.Collect(o, row.Name, nil)
 	default:
 		row.steps.Collect(o)
 	}

@@ -28,8 +28,8 @@ func (p *Package) Files() iter.Seq[*contract.File] {
 // the configuration and of all custom resources.
 func (p *Package) Resolve(run []Row) []finding.Finding {
 	p.Expansions.ResolveSources(p.collectKind)
-	runs := func(m *expand.Maker) bool {
-		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == m.Function })
+	runs := func(function string) bool {
+		return slices.ContainsFunc(run, func(r Row) bool { return r.Name == function })
 	}
 	base := expand.Resource{Prefix: p.Prefix()}
 	for i := range p.rows {

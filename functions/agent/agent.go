@@ -35,7 +35,9 @@ func Expand(r *expand.Resource, g *generation) {
 	if !r.Decode("field", &e.agent) || !e.readTemplate() {
 		return
 	}
-	e.checkGeneration()
+	e.FailIf(e.agent.Spec.Image != "" && !g.completes, "generation", "spec.image",
+		"write spec.imageSource.image, or set spec.kagenti.generation: operator in armature.yaml",
+		"image is not supported in generation %s of Kagenti's Agents", g.name)
 	r.CheckReplicas("spec.replicas", e.agent.Spec.Replicas)
 	e.images()
 	e.labels()

@@ -60,13 +60,6 @@ func generationOf(p *contract.Package) *generation {
 	return &document
 }
 
-// checkGeneration reports the fields that the generation does not know.
-func (e *expander) checkGeneration() {
-	e.FailIf(e.agent.Spec.Image != "" && !e.generation.completes, "generation", "spec.image",
-		"write spec.imageSource.image, or set spec.kagenti.generation: operator in armature.yaml",
-		"image is not supported in generation %s of Kagenti's Agents", e.generation.name)
-}
-
 // complete adds what the operator added to pods, where the author says nothing of
 // it: a port, a writable cache, and security contexts.
 func (e *expander) complete() {

@@ -56,7 +56,10 @@ func (s *state) expand(r *expand.Resource, g *generation) {
 	}
 	addWorkload(e)
 	addRuntimeConfigMap(e)
-	addServiceAccount(e)
+	if role := e.transport.config.ActorRoleARN; role != "" { // of IRSA, for SQS on EKS
+		e.add("serviceaccount", "v1", "ServiceAccount", e.accountName(),
+			map[string]string{"eks.amazonaws.com/role-arn": role}, nil)
+	}
 	addQueue(e)
 	addScaledObject(e)
 }
@@ -296,14 +299,6 @@ func addRuntimeConfigMap(e *expander) {
 }
 
 func (e *expander) accountName() string { return "asya-" + e.Name }
-
-// addServiceAccount carries the IAM role (IRSA), for SQS on EKS.
-func addServiceAccount(e *expander) {
-	if role := e.transport.config.ActorRoleARN; role != "" {
-		e.add("serviceaccount", "v1", "ServiceAccount", e.accountName(),
-			map[string]string{"eks.amazonaws.com/role-arn": role}, nil)
-	}
-}
 
 //go:embed README.md
 var page string

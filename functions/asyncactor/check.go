@@ -138,8 +138,12 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 
 // checkPods finds what clashes with what is added around the containers.
 func checkPods(e *expander) {
+	added := []string{socketVolume, tmpVolume, Runtime}
+	if len(e.actor.Spec.StateProxy) > 0 {
+		added = append(added, stateVolume)
+	}
 	for i, v := range node.Items(e.template, "spec", "volumes") {
-		if name := node.Text(v, "name"); slices.Contains(reservedVolumes(e), name) {
+		if name := node.Text(v, "name"); slices.Contains(added, name) {
 			e.Fail("reserved-volume", fmt.Sprintf("%s.volumes[%d].name", e.generation.podAt, i),
 				"rename it", "%q is the name of a volume that is added", name)
 		}

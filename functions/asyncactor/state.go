@@ -92,12 +92,3 @@ func addStates(e *expander) {
 	node.Extend(runtime, "volumeMounts", node.Map("name", stateVolume, "mountPath", stateDir))
 	node.Extend(pod, "volumes", node.Map("name", stateVolume, "emptyDir", node.Fields{}))
 }
-
-// reservedVolumes are the names of volumes that are added.
-func reservedVolumes(e *expander) []string {
-	names := []string{socketVolume, tmpVolume, Runtime}
-	if len(e.actor.Spec.StateProxy) > 0 {
-		names = append(names, stateVolume)
-	}
-	return names
-}

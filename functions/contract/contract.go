@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
+	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -155,9 +156,9 @@ func (p *Package) Prefix() string { return p.Identity.Prefix() }
 
 // KeepCustomResources reports whether custom resources that were input stay in
 // the output.
-func (p *Package) KeepCustomResources() bool { return is(p.Config.CustomResources, "keep") }
-
-func is(p *string, value string) bool { return p != nil && *p == value }
+func (p *Package) KeepCustomResources() bool {
+	return node.Or(p.Config.CustomResources, "") == "keep"
+}
 
 // OriginOf is the place of an object in the form that the API types keep.
 func OriginOf(o *krm.Object) api.Origin {
@@ -165,4 +166,4 @@ func OriginOf(o *krm.Object) api.Origin {
 }
 
 // RollsByHash reports whether pods roll when their configuration changes.
-func (p *Package) RollsByHash() bool { return is(p.Config.Rollout, "hash") }
+func (p *Package) RollsByHash() bool { return node.Or(p.Config.Rollout, "") == "hash" }

@@ -82,21 +82,16 @@ type Owned struct {
 
 // Kinds are those of all functions.
 type Kinds struct {
-	byName map[string][]Owned
 	all    []Owned
 	prefix string
 }
 
 // NewKinds gathers the kinds of functions for a label prefix.
 func NewKinds(table []Function, prefix string) *Kinds {
-	k := &Kinds{byName: make(map[string][]Owned), prefix: prefix}
+	k := &Kinds{prefix: prefix}
 	for row := range table {
 		for i := range table[row].Kinds {
-			kind := Owned{&table[row].Kinds[i], row}
-			k.all = append(k.all, kind)
-			if kind.Use != Elsewhere {
-				k.byName[kind.Name] = append(k.byName[kind.Name], kind)
-			}
+			k.all = append(k.all, Owned{&table[row].Kinds[i], row})
 		}
 	}
 	return k
@@ -104,8 +99,8 @@ func NewKinds(table []Function, prefix string) *Kinds {
 
 // Find returns the kind that a function reads. Its version may be unknown.
 func (k *Kinds) Find(apiVersion, name string) (Owned, bool) {
-	for _, kind := range k.byName[name] {
-		if slices.ContainsFunc(kind.Groups,
+	for _, kind := range k.all {
+		if kind.Name == name && kind.Use != Elsewhere && slices.ContainsFunc(kind.Groups,
 			func(g Group) bool { return g.is(apiVersion, k.prefix) }) {
 			return kind, true
 		}
@@ -131,8 +126,8 @@ func (u Use) Resource() bool { return u == Expands || u == Refers }
 
 // Own says how to write the apiVersion of a kind that no other project has.
 func (k *Kinds) Own(name string) (hint string, own bool) {
-	for _, kind := range k.byName[name] {
-		if !kind.Own {
+	for _, kind := range k.all {
+		if kind.Name != name || !kind.Own {
 			continue
 		}
 		for _, g := range kind.Groups {
@@ -161,7 +156,8 @@ func (k *Kinds) InGroup(apiVersion string) (names []string) {
 
 // Input reports whether a function collects the custom resources of a kind.
 func (k *Kinds) Input(name string) bool {
-	return slices.ContainsFunc(k.byName[name], func(kind Owned) bool { return kind.Use == Input })
+	return slices.ContainsFunc(k.all,
+		func(kind Owned) bool { return kind.Name == name && kind.Use == Input })
 }
 
 // Shared returns the names of the shared kinds.

@@ -38,14 +38,6 @@ type Set struct {
 	Read func(index.ID) *krm.Object
 }
 
-// Maker expands the resources of a function.
-type Maker struct {
-	// Function is its name.
-	Function string
-	// Expand expands a resource.
-	Expand func(*Resource)
-}
-
 // NewSet prepares a set that enters objects into an index.
 func NewSet(builder *index.Builder, report *krm.Report) *Set {
 	return &Set{
@@ -59,7 +51,8 @@ func NewSet(builder *index.Builder, report *krm.Report) *Set {
 // that such a resource refers to.
 type resource struct {
 	*krm.Object
-	maker *Maker // nil for one that others refer to
+	function string
+	expand   func(*Resource) // nil for one that others refer to
 	// at is where the second pass meets it: itself or, where a host dropped it,
 	// the object that remembers it.
 	at         place
@@ -75,16 +68,18 @@ type place struct {
 
 func placeOf(o *krm.Object) place { return place{o.Origin, o.Ref} }
 
-// Collect takes a resource. maker is nil for one that others only refer to.
-func (s *Set) Collect(o *krm.Object, maker *Maker) {
-	s.resources = append(s.resources, &resource{Object: o, maker: maker, at: placeOf(o)})
+// Collect takes a resource, which a function expands; expand is nil for one that others only
+// refer to.
+func (s *Set) Collect(o *krm.Object, function string, expand func(*Resource)) {
+	s.resources = append(s.resources,
+		&resource{Object: o, function: function, expand: expand, at: placeOf(o)})
 }
 
 // Resolve makes the objects of all resources whose functions run, and enters them
 // into the index. base has what they all know.
-func (s *Set) Resolve(base Resource, runs func(*Maker) bool) {
+func (s *Set) Resolve(base Resource, runs func(function string) bool) {
 	for _, r := range slices.SortedStableFunc(slices.Values(s.resources), byName) {
-		if r.maker == nil || !runs(r.maker) {
+		if r.expand == nil || !runs(r.function) {
 			continue
 		}
 		s.expanded[index.KeyOf(r.Ref)] = true
@@ -94,12 +89,12 @@ func (s *Set) Resolve(base Resource, runs func(*Maker) bool) {
 		s.at[r.at] = r
 		own := base
 		in := &own
-		in.Object, in.Function = r.Object, r.maker.Function
+		in.Object, in.Function = r.Object, r.function
 		in.Lookup, in.Read = s.lookup(r), s.read(r)
 		if r.Name == "" {
 			in.Report(finding.Error, "package/no-name", "metadata",
 				"name it", "the %s has no metadata.name, after which its objects are named", r.Kind)
-		} else if r.maker.Expand(in); !in.Failed() {
+		} else if r.expand(in); !in.Failed() {
 			in.checkNames()
 		}
 		s.claim(r, in)

@@ -42,9 +42,3 @@ func builtIn(kind, namespace, name string) bool {
 	}
 	return false
 }
-
-// builtInPods reports whether every cluster has pods that a selector selects:
-// those of its DNS.
-func builtInPods(namespace string, want map[string]string) bool {
-	return namespace == "kube-system" && len(want) == 1 && want["k8s-app"] == "kube-dns"
-}

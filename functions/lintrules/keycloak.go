@@ -3,7 +3,6 @@ package lintrules
 import (
 	"strings"
 
-	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -14,12 +13,6 @@ const keycloakAdminRule = "keycloak-admin"
 
 // adminPassword is the key and the variable that client-registration reads.
 const adminPassword = "KEYCLOAK_ADMIN_PASSWORD"
-
-// needsKeycloakAdmin reports whether the profile has a client-registration, which
-// cannot work without those credentials.
-func needsKeycloakAdmin(config *api.RenderConfig) bool {
-	return sidecars.All().Configured(config).HasSidecar(sidecars.ClientRegistration)
-}
 
 // keycloakAdmin reports a Secret once for the namespace that holds it, whether the
 // package has it or a pod refers to it.

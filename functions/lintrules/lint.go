@@ -15,6 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
+	"github.com/armature-dev/armature/functions/sidecars"
 )
 
 // Rule is one check.
@@ -215,8 +216,9 @@ func New(config *api.RenderConfig, prefix string) *Package {
 	p := (&Package{prefix: prefix, images: images, configured: make(map[string]bool),
 		reported: make(map[string]bool)}).Next()
 	for _, r := range Rules() {
-		if r.Name == keycloakAdminRule && needsKeycloakAdmin(config) {
-			r.Severity = finding.Warning
+		if r.Name == keycloakAdminRule &&
+			sidecars.All().Configured(config).HasSidecar(sidecars.ClientRegistration) {
+			r.Severity = finding.Warning // it cannot work without those credentials
 		}
 		if config != nil {
 			if severity, ok := config.Spec.Lint[r.Name]; ok {

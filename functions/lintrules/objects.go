@@ -56,9 +56,12 @@ func selectorMismatch(c *checker) {
 func missingPort(c *checker) {
 	// else a patch, which has not all ports
 	if c.Group() != "apps" || c.Get("spec", "selector").Len() > 0 {
-		for i := range c.facts.containers {
-			for _, at := range probePorts(c.facts.containers[i].node) {
-				c.probePort(&c.facts.containers[i], at)
+		for _, x := range c.facts.containers {
+			for _, at := range probePorts(x.node) {
+				if named(at) && !slices.Contains(x.portNames(), at.Text()) {
+					c.report(at, hintPort(at.Text(), x.portNames()),
+						"the container %s has no port named %s", x.name, at.Text())
+				}
 			}
 		}
 	}
@@ -79,13 +82,6 @@ func missingPort(c *checker) {
 			c.report(target, hintPort(target.Text(), names),
 				"%s has no container port named %s", pods[0].ref, target.Text())
 		}
-	}
-}
-
-func (c *checker) probePort(x *container, at krm.Node) {
-	if named(at) && !slices.Contains(x.portNames(), at.Text()) {
-		c.report(at, hintPort(at.Text(), x.portNames()),
-			"the container %s has no port named %s", x.name, at.Text())
 	}
 }
 

@@ -123,21 +123,19 @@ type targetRef struct {
 	Port      int    `json:"port"` // of a Service
 }
 
+// kindsWithSpec are those whose fields policies follow from, beside those that run pods, with
+// their API groups, or v1.
+var kindsWithSpec = map[string]string{"Service": "v1", "Gateway": "gateway.networking.k8s.io",
+	"HTTPRoute": "gateway.networking.k8s.io", "AgentgatewayBackend": "agentgateway.dev",
+	"AgentgatewayPolicy": "agentgateway.dev", "MCPServerRegistration": "mcp.kuadrant.io"}
+
 // unsure returns the objects that have to be seen whole.
 func (s *state) unsure() (ids []index.ID) {
 	for id, e := range s.pkg.Index.All() {
-		switch {
-		case s.pkg.Index.Outdated(e):
-		case e.Made, kinds.Is(e.Kind), e.Kind == "Service" && e.APIVersion == "v1":
+		group, read := kindsWithSpec[e.Kind]
+		read = read && e.Group() == group && (e.Kind == "Service" || !e.Generated)
+		if !s.pkg.Index.Outdated(e) && (e.Made || kinds.Is(e.Kind) || read) {
 			ids = append(ids, id)
-		case e.Group() == "gateway.networking.k8s.io" &&
-			(e.Kind == "Gateway" || e.Kind == "HTTPRoute"),
-			e.Group() == "agentgateway.dev" &&
-				(e.Kind == "AgentgatewayBackend" || e.Kind == "AgentgatewayPolicy"),
-			e.Group() == "mcp.kuadrant.io" && e.Kind == "MCPServerRegistration":
-			if !e.Generated {
-				ids = append(ids, id)
-			}
 		}
 	}
 	return ids
@@ -163,17 +161,13 @@ func (s *state) look(id index.ID, o *krm.Object) {
 	at := &object{Ref: o.Ref, file: o.Origin.File}
 	if pod, ok := o.PodTemplate(); ok {
 		at.pods = newWorkload(o, pod, made)
-	} else if !slices.Contains(kindsWithSpec, o.Kind) {
+	} else if _, read := kindsWithSpec[o.Kind]; !read {
 		return
 	} else if data, err := o.JSON(); err != nil || json.Unmarshal(data, at) != nil {
 		return
 	}
 	f.objects[id] = at
 }
-
-// kindsWithSpec are those whose fields policies follow from, beside those that run pods.
-var kindsWithSpec = []string{"Service", "Gateway", "HTTPRoute", "AgentgatewayBackend",
-	"AgentgatewayPolicy", "MCPServerRegistration"}
 
 // sort fills kinds, once all objects are known.
 func (f *facts) sort() {
@@ -208,7 +202,9 @@ func newWorkload(o *krm.Object, pod krm.PodTemplate, made string) *workload {
 			}
 			for e := range c.Get("env").Items() {
 				name, text := e.Get("name").Text(), e.Get("value").Text()
-				switch named := addressVariable(name); {
+				named := slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"},
+					func(end string) bool { return strings.HasSuffix(name, end) })
+				switch {
 				case strings.Contains(text, "://") || named && text != "":
 					w.env = append(w.env, call{url: text})
 				case named && e.Get("valueFrom").Exists():
@@ -231,10 +227,4 @@ func texts(n krm.Node) map[string]string {
 		out[key] = value.Text()
 	}
 	return out
-}
-
-// addressVariable reports whether a variable of a name has an address, with a scheme or not.
-func addressVariable(name string) bool {
-	return slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"},
-		func(end string) bool { return strings.HasSuffix(name, end) })
 }

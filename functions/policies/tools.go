@@ -50,16 +50,9 @@ func literal(text string) string {
 	return string(data)
 }
 
-func literals(names map[string]bool) string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		out = append(out, literal(name))
-	}
-	return "[" + strings.Join(out, ", ") + "]"
-}
-
-// leadsTo returns what a path at a gateway may lead to.
-func (s *state) leadsTo(g *object, path string) (found []targetRef) {
+// leadsTo reports whether a path at a gateway may lead to a backend.
+func (s *state) leadsTo(g *object, path string, backend finding.Ref) bool {
+	var found []targetRef
 	longest := -1
 	for _, r := range s.facts.kinds["HTTPRoute"] {
 		if !slices.ContainsFunc(r.Spec.ParentRefs,
@@ -93,7 +86,8 @@ func (s *state) leadsTo(g *object, path string) (found []targetRef) {
 			}
 		}
 	}
-	return found
+	return slices.ContainsFunc(found,
+		func(t targetRef) bool { return t.is("AgentgatewayBackend", "", backend) })
 }
 
 // is reports whether a reference of an object in a namespace means another object.
@@ -115,9 +109,7 @@ func (s *state) behindGateways(p *plan) {
 		}
 		for _, passage := range passages {
 			for _, b := range s.facts.kinds["AgentgatewayBackend"] {
-				if !slices.ContainsFunc(s.leadsTo(g, passage.path),
-					func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) ||
-					b.Spec.MCP == nil {
+				if b.Spec.MCP == nil || !s.leadsTo(g, passage.path, b.Ref) {
 					continue
 				}
 				for _, t := range b.Spec.MCP.Targets {
@@ -139,18 +131,13 @@ func (s *state) agentgateway(u *contract.Unit, b *object) {
 	through := s.plan().through
 	for _, g := range s.facts.kinds["Gateway"] {
 		for _, p := range through[g] {
-			if !slices.ContainsFunc(s.leadsTo(g, p.path),
-				func(t targetRef) bool { return t.is("AgentgatewayBackend", "", b.Ref) }) {
-				continue
+			if s.leadsTo(g, p.path, b.Ref) {
+				bound = true
+				problems = append(problems, b.allow(byTarget, p.tools)...)
 			}
-			bound = true
-			problems = append(problems, b.allow(byTarget, p.tools)...)
 		}
 	}
-	if !bound {
-		return
-	}
-	if s.guarded(u, b.Ref) {
+	if !bound || s.guarded(u, b.Ref) {
 		return
 	}
 	if len(problems) > 0 {
@@ -162,7 +149,11 @@ func (s *state) agentgateway(u *contract.Unit, b *object) {
 		a := byTarget[target]
 		expression := "mcp.tool.target == " + literal(target)
 		if !a.all {
-			expression += " && mcp.tool.name in " + literals(a.names)
+			var names []string
+			for _, name := range slices.Sorted(maps.Keys(a.names)) {
+				names = append(names, literal(name))
+			}
+			expression += " && mcp.tool.name in [" + strings.Join(names, ", ") + "]"
 		}
 		expressions, says = append(expressions, expression), append(says, a.says(target))
 	}

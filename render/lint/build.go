@@ -189,14 +189,6 @@ func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 	return objects, nil
 }
 
-// inSource returns the path of a file in the source.
-func (b *builder) inSource(name string) string {
-	if relative, err := filepath.Rel(b.root, name); err == nil {
-		name = filepath.ToSlash(relative)
-	}
-	return name
-}
-
 // ReadFile returns what kustomize reads.
 func (b *builder) ReadFile(name string) ([]byte, error) {
 	data, err := b.readFile(name)
@@ -208,7 +200,10 @@ func (b *builder) ReadFile(name string) ([]byte, error) {
 
 // readFile is ReadFile within the limits.
 func (b *builder) readFile(name string) ([]byte, error) {
-	file := b.inSource(name)
+	file := name
+	if relative, err := filepath.Rel(b.root, name); err == nil {
+		file = filepath.ToSlash(relative)
+	}
 	data := b.manifests[file]
 	if len(data) == 0 || b.asIs[name] {
 		info, err := os.Stat(name)
