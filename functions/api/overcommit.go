@@ -1,9 +1,6 @@
 package api
 
-import (
-	"encoding/json"
-	"reflect"
-)
+import "encoding/json"
 
 // OvercommitGroup is the API group of Overcommit and OvercommitClass.
 const OvercommitGroup = "overcommit.inditex.dev"
@@ -59,26 +56,10 @@ type Number string
 
 // UnmarshalJSON takes a number.
 func (n *Number) UnmarshalJSON(b []byte) error {
-	if len(b) == 0 || b[0] != '-' && (b[0] < '0' || b[0] > '9') {
-		return &json.UnmarshalTypeError{Value: kindOf(b), Type: floatType}
+	var number float64
+	if err := json.Unmarshal(b, &number); err != nil {
+		return err
 	}
 	*n = Number(b)
 	return nil
-}
-
-var floatType = reflect.TypeFor[float64]()
-
-// kindOf names a JSON value that is not a number.
-func kindOf(b []byte) string {
-	switch {
-	case len(b) == 0:
-		return "nothing"
-	case b[0] == '"':
-		return "string"
-	case b[0] == '[':
-		return "array"
-	case b[0] == '{':
-		return "object"
-	}
-	return string(b)
 }

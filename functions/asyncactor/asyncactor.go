@@ -216,7 +216,10 @@ func sidecarEnv(e *expander) (env []any) {
 		all = append(all, variable("ASYA_IS_END_ACTOR", "true"))
 	}
 	all = append(all, variable(g.timeout, e.timeout()))
-	all = append(all, resiliencyEnv(e)...)
+	if r := e.actor.Spec.Resiliency; r != nil {
+		all = append(all, variables("ASYA_RESILIENCY_POLICIES", asJSON(r.Policies),
+			"ASYA_RESILIENCY_RULES", asJSON(r.Rules))...)
+	}
 	if t := e.actor.Spec.Tracing; t != nil {
 		all = append(all, variables("OTEL_EXPORTER_OTLP_ENDPOINT", t.Endpoint)...)
 	}

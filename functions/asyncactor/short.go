@@ -86,16 +86,6 @@ func checkResiliency(e *expander) {
 		"keep one of them", "beside spec.timeout.processing, which says the same")
 }
 
-// resiliencyEnv are the sidecar's variables of spec.resiliency.
-func resiliencyEnv(e *expander) []node.Fields {
-	r := e.actor.Spec.Resiliency
-	if r == nil {
-		return nil
-	}
-	return variables("ASYA_RESILIENCY_POLICIES", asJSON(r.Policies), "ASYA_RESILIENCY_RULES",
-		asJSON(r.Rules))
-}
-
 // asJSON writes a value that was read from JSON, so that it always can be; "" for an
 // empty one.
 func asJSON(value any) string {

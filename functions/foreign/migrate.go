@@ -82,7 +82,8 @@ func Fields(o *krm.Object, expands bool, rules string, done []Field) ([]Field, e
 	}
 	var fields []Field
 	var lost []string
-	leaves(o.Root(), func(path string) {
+	Leaves(o.Root(), func(n krm.Node) {
+		path := n.Path()
 		if i := slices.IndexFunc(done,
 			func(f Field) bool { return f.Fate == Dropped && text.Inside(path, f.Path) }); i >= 0 {
 			fields = append(fields, Field{path, Dropped, "", done[i].Reason, done[i].Path})
@@ -119,18 +120,18 @@ func longest(table []Rule, path string) (best Rule, found bool) {
 
 var index = text.Pattern(`\[\d+\]`)
 
-// leaves visits the paths of all values that are not a collection, or an empty one.
-func leaves(n krm.Node, visit func(path string)) {
+// Leaves visits all values that are not a collection, or an empty one.
+func Leaves(n krm.Node, visit func(krm.Node)) {
 	switch {
 	case n.IsMap() && n.Len() > 0:
 		for _, value := range n.Fields() {
-			leaves(value, visit)
+			Leaves(value, visit)
 		}
 	case n.IsList() && n.Len() > 0:
 		for item := range n.Items() {
-			leaves(item, visit)
+			Leaves(item, visit)
 		}
 	case n.Path() != "":
-		visit(n.Path())
+		visit(n)
 	}
 }

@@ -40,7 +40,7 @@ type Entry struct {
 	next ID // the next entry of the same key
 }
 
-// Group is the API group of the object, "" for the core group.
+// Group is the API group of the object, v1 for the core group.
 func (e *Entry) Group() string { return group(e.APIVersion) }
 
 func group(apiVersion string) string {

@@ -110,17 +110,12 @@ func unpinnedSource(c *checker) {
 				"it is from a bucket, and names no version")
 		// of others, the rendered field is judged
 		case i.Is != images.IsArtifact && i.Is != images.IsSkill,
-			!strings.HasSuffix(i.Field, "]"), c.pins(i.Ref):
+			!strings.HasSuffix(i.Field, "]"),
+			c.lock != nil && slices.ContainsFunc(c.lock.Spec.Images,
+				func(x api.LockedImage) bool { return x.Image == i.Ref }):
 		default:
 			c.artifact(i, "run `armature pin`, or write its digest behind it, as NAME@sha256:…",
 				"%q has no digest", text.Shown(i.Ref))
 		}
 	}
-}
-
-// pins reports whether the lock pins an image.
-func (c *checker) pins(image string) bool {
-	return c.lock != nil &&
-		slices.ContainsFunc(c.lock.Spec.Images,
-			func(x api.LockedImage) bool { return x.Image == image })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/sidecars"
@@ -71,8 +72,11 @@ func Rules() []Rule {
 		{"missing-key", finding.Error,
 			"a key that a ConfigMap or Secret of the package does not have", missingKey},
 		{"missing-configmap", finding.Warning, "a ConfigMap that the package does not have",
-			missingConfigMap},
-		{"missing-secret", Off, "a Secret that the package does not have", missingSecret},
+			missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, "+
+				"switch the rule off with spec.lint.missing-configmap or the annotation "+
+				keys.LintIgnore)},
+		{"missing-secret", Off, "a Secret that the package does not have", missing("Secret",
+			"create it in the cluster, or add the object that creates it: pods wait until it exists")},
 		{"bypass-auth-proxy", finding.Warning,
 			"a port of the application that requests reach without the proxy that checks tokens",
 			bypassAuthProxy},
@@ -357,22 +361,14 @@ func sole(root, scalar krm.Node) (krm.Node, bool) {
 	key, text := scalar.Key(), scalar.Text()
 	_, number := scalar.Int()
 	var all, keyed []krm.Node
-	var walk func(n krm.Node)
-	walk = func(n krm.Node) {
-		for _, child := range n.Fields() {
-			walk(child)
-		}
-		for item := range n.Items() {
-			walk(item)
-		}
+	foreign.Leaves(root, func(n krm.Node) {
 		if n.IsScalar() && n.Is(text) {
 			all = append(all, n)
 			if key != "" && n.Key() == key {
 				keyed = append(keyed, n)
 			}
 		}
-	}
-	walk(root)
+	})
 	switch {
 	case len(keyed) == 1:
 		return keyed[0], true

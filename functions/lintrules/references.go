@@ -35,28 +35,21 @@ func hintKeys(facts *object) string {
 		strings.Join(slices.Sorted(maps.Keys(facts.keys)), ", ")
 }
 
-func missingConfigMap(c *checker) {
-	c.missing("ConfigMap", "add it to the package; if a controller in the cluster creates it, "+
-		"switch the rule off with spec.lint.missing-configmap or the annotation "+keys.LintIgnore)
-}
-
-func missingSecret(c *checker) {
-	c.missing("Secret", "create it in the "+
-		"cluster, or add the object that creates it: pods wait until it exists")
-}
-
-func (c *checker) missing(kind, hint string) {
-	for _, r := range c.pod.References() {
-		name := r.Name.Text()
-		if r.Kind != kind || name == "" || r.Optional || c.found(kind, c.Namespace, name) {
-			continue
+// missing returns the check of references to objects of a kind that the package does not have.
+func missing(kind, hint string) func(*checker) {
+	return func(c *checker) {
+		for _, r := range c.pod.References() {
+			name := r.Name.Text()
+			if r.Kind != kind || name == "" || r.Optional || c.found(kind, c.Namespace, name) {
+				continue
+			}
+			called := name
+			if !identity.ValidName(name) { // and perhaps what is in one
+				called = "of this name"
+			}
+			c.once(c.Namespace+"/"+name, r.Name, hint, "the package has no %s %s%s", kind, called,
+				more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference"))
 		}
-		called := name
-		if !identity.ValidName(name) { // and perhaps what is in one
-			called = "of this name"
-		}
-		c.once(c.Namespace+"/"+name, r.Name, hint, "the package has no %s %s%s",
-			kind, called, more(c.collected.unresolved[key(kind, c.Namespace, name)], "reference"))
 	}
 }
 
@@ -66,7 +59,9 @@ func danglingReference(c *checker) {
 	}
 	switch c.Kind {
 	case "Service":
-		c.service()
+		if !c.Get("spec", "type").Is("ExternalName") {
+			c.selects(c.Get("spec", "selector"))
+		}
 	case "RoleBinding", "ClusterRoleBinding":
 		c.binding()
 	case "HorizontalPodAutoscaler", "ScaledObject":
@@ -82,11 +77,7 @@ func danglingReference(c *checker) {
 			}
 		}
 	case "PodDisruptionBudget":
-		if labels := c.Get("spec", "selector", "matchLabels"); labels.Len() > 0 &&
-			c.selectsNone(labels) {
-			c.report(labels, "correct the labels: they are those of the pod template",
-				"selects no pod of the package")
-		}
+		c.selects(c.Get("spec", "selector", "matchLabels"))
 	case "Ingress":
 		c.references()
 	case "Agent", "AgentTemplate", "Harness":
@@ -161,12 +152,9 @@ func (c *checker) podReferences() {
 	}
 }
 
-func (c *checker) service() {
-	selector := c.Get("spec", "selector")
-	if selector.Len() == 0 || c.Get("spec", "type").Is("ExternalName") {
-		return
-	}
-	if c.selectsNone(selector) {
+// selects reports a selector that selects no pod.
+func (c *checker) selects(selector krm.Node) {
+	if selector.Len() > 0 && c.selectsNone(selector) {
 		c.report(selector, "correct the labels: they are those of the pod template",
 			"selects no pod of the package")
 	}

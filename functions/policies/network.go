@@ -163,7 +163,9 @@ func (s *state) routed(svc *object, callers map[port][]peer) (problems []string)
 				if !b.is("Service", r.Namespace, svc.Ref) {
 					continue
 				}
-				if s.registered(r) {
+				if slices.ContainsFunc(s.facts.kinds["MCPServerRegistration"], func(one *object) bool {
+					return one.Spec.TargetRef.is("HTTPRoute", one.Namespace, r.Ref)
+				}) { // at Kuadrant's mcp-gateway
 					problems = append(problems,
 						fmt.Sprintf("the broker of the gateway of %s queries it too, "+
 							"and its pods are not known", r.Ref))
@@ -246,14 +248,4 @@ func labelText(labels map[string]string) string {
 func list(says []string) string {
 	slices.Sort(says)
 	return strings.Join(slices.Compact(says), "; ")
-}
-
-// registered reports whether a server behind a route is registered at Kuadrant's mcp-gateway.
-func (s *state) registered(r *object) bool {
-	for _, one := range s.facts.kinds["MCPServerRegistration"] {
-		if one.Spec.TargetRef.is("HTTPRoute", one.Namespace, r.Ref) {
-			return true
-		}
-	}
-	return false
 }

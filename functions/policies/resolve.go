@@ -11,6 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/images"
 	"github.com/armature-dev/armature/functions/index"
 	"github.com/armature-dev/armature/functions/internal/node"
 	"github.com/armature-dev/armature/functions/text"
@@ -77,8 +78,7 @@ func (s *state) resolve(from *object, content string) (d destination, local bool
 		at = "tcp://" + at
 	}
 	u, err := url.Parse(at)
-	if err != nil || u.Hostname() == "" || strings.Contains(content, "$(") ||
-		strings.Contains(content, "${") {
+	if err != nil || u.Hostname() == "" || images.HasVariable(content) {
 		return d, false, fmt.Sprintf("%q is not a URL whose host can be read", text.Shown(content))
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
