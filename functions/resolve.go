@@ -52,7 +52,7 @@ func (p *Package) Resolve(run []Row) []finding.Finding {
 func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
 	p.Expansions.Read = func(id index.ID) (found *krm.Object) {
 		e := p.shared.Index.Entry(id)
-		read(map[Place]index.ID{{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}: id},
+		read(map[Place]index.ID{placeOf(e): id},
 			func(_ index.ID, o *krm.Object) { found = o.Clone() })
 		return found
 	}
@@ -107,7 +107,7 @@ func (p *Package) Look(read func(ids map[Place]index.ID, visit func(index.ID, *k
 		for _, id := range steps.Unsure() {
 			e := p.shared.Index.Entry(id)
 			if !e.Made {
-				ids[Place{krm.Origin{File: e.File, Line: int(e.Line)}, e.Ref()}] = id
+				ids[placeOf(e)] = id
 			} else if o := p.Expansions.Made(e.Key); o != nil {
 				steps.Look(id, o)
 			}
@@ -119,9 +119,10 @@ func (p *Package) Look(read func(ids map[Place]index.ID, visit func(index.ID, *k
 }
 
 // Place identifies an object of the package.
-type Place struct {
-	krm.Origin
-	finding.Ref
+type Place = expand.Place
+
+func placeOf(e *index.Entry) Place {
+	return Place{Origin: krm.Origin{File: e.File, Line: int(e.Line)}, Ref: e.Ref()}
 }
 
 // Start begins the second pass of an object. before is the object with what an

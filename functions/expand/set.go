@@ -28,7 +28,7 @@ type Set struct {
 	report  *krm.Report
 
 	resources []*resource
-	at        map[place]*resource     // those that are expanded
+	at        map[Place]*resource     // those that are expanded
 	expanded  map[index.Key]bool      // their names
 	madeBy    map[index.Key]*resource // whose objects these are
 	claimed   map[string]*resource    // whose things outside of the cluster
@@ -42,7 +42,7 @@ type Set struct {
 func NewSet(builder *index.Builder, report *krm.Report) *Set {
 	return &Set{
 		builder: builder, index: builder.Index(), report: report,
-		at: make(map[place]*resource), expanded: make(map[index.Key]bool),
+		at: make(map[Place]*resource), expanded: make(map[index.Key]bool),
 		madeBy: make(map[index.Key]*resource), claimed: make(map[string]*resource),
 	}
 }
@@ -55,18 +55,19 @@ type resource struct {
 	expand   func(*Resource) // nil for one that others refer to
 	// at is where the second pass meets it: itself or, where a host dropped it,
 	// the object that remembers it.
-	at         place
+	at         Place
 	remembered bool
 	was        string   // the name of a remembered resource as its objects were made
 	texts      [][]byte // of its objects
 }
 
-type place struct {
+// Place identifies an object of the package.
+type Place struct {
 	krm.Origin
 	finding.Ref
 }
 
-func placeOf(o *krm.Object) place { return place{o.Origin, o.Ref} }
+func placeOf(o *krm.Object) Place { return Place{o.Origin, o.Ref} }
 
 // Collect takes a resource, which a function expands; expand is nil for one that others only
 // refer to.
@@ -297,7 +298,7 @@ func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]by
 // source is a custom resource that a generated object remembers.
 type source struct {
 	*krm.Object
-	at place // of the object
+	at Place // of the object
 	// helps is 0 if the object was made from it, and 1 if only with its help.
 	helps int
 	// was is the name that the object was rendered for.

@@ -240,7 +240,12 @@ func (c *Cleaning) webhook(pod krm.PodTemplate) bool {
 			fallthrough
 		default:
 			applies = applies || list == "containers"
-			c.Ports = appendPorts(c.Ports, n)
+			for p := range n.Get("ports").Items() {
+				port, ok := p.Get("containerPort").Int()
+				if protocol := p.Get("protocol"); ok && !protocol.Is("UDP") && !protocol.Is("SCTP") {
+					c.Ports = append(c.Ports, port)
+				}
+			}
 		}
 		for m := range n.Get("volumeMounts").Items() {
 			volumes[m.Get("name").Text()] = true
@@ -315,19 +320,6 @@ func (c *Cleaning) unknown(containers []krm.Node, injected bool) {
 		c.report(severity, "unknown-container", name, hint,
 			"%s has the name of an injected container, but another image: %s", name.Text(), what)
 	}
-}
-
-// appendPorts appends the TCP ports that a container declares.
-func appendPorts(ports []int, container krm.Node) []int {
-	for p := range container.Get("ports").Items() {
-		if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
-			continue
-		}
-		if n, ok := p.Get("containerPort").Int(); ok {
-			ports = append(ports, n)
-		}
-	}
-	return ports
 }
 
 // appendReads appends the ConfigMaps and Secrets of references.

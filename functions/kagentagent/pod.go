@@ -27,9 +27,7 @@ func (e *expander) labelSet() map[string]string {
 func merged(from ...map[string]string) map[string]string {
 	all := make(map[string]string)
 	for _, m := range from {
-		for key, value := range m {
-			all[key] = value
-		}
+		maps.Copy(all, m)
 	}
 	return all
 }

@@ -299,23 +299,19 @@ func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 // selectsNone reports whether a selector selects no pod: of the package and those
 // beside it, of each cluster, or of files that cannot be read.
 func (c *checker) selectsNone(selector krm.Node) bool {
-	for _, p := range append(c.beside, c.Package) {
+	for _, p := range append(c.Beside, c.Package) {
 		if len(p.selected(c.Namespace, selector)) > 0 {
 			return false
 		}
 	}
 	want := wanted(selector)
 	dns := c.Namespace == "kube-system" && len(want) == 1 && want["k8s-app"] == "kube-dns"
-	return !c.open && !dns && !c.mayHold(want)
+	return !c.Open && !dns && !c.mayHold(want)
 }
-
-// Unread notes the text of a file that cannot be read as manifests: objects that
-// others ask for may be in it, and its own finding comes first.
-func (p *Package) Unread(text []byte) { p.unread = append(p.unread, string(text)) }
 
 // mayHold reports whether text that could not be read has lines with each of the fields.
 func (p *Package) mayHold(fields map[string]string) bool {
-	for _, text := range p.unread {
+	for _, text := range p.Unread {
 		left := len(fields)
 		for key, value := range fields {
 			for line := range strings.Lines(text) {

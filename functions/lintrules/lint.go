@@ -163,10 +163,16 @@ type Package struct {
 
 	collected collected
 
-	unread   []string        // texts of files
-	beside   []*Package      // what else is applied to the cluster
-	open     bool            // objects that nobody knows belong to it too
 	reported map[string]bool // what is reported once for all packages of a source
+
+	// Unread are texts of files that cannot be read as manifests: objects that others ask for may
+	// be in them, and their own findings come first.
+	Unread []string
+	// Beside is what else is applied to the cluster, whose objects count as present.
+	Beside []*Package
+	// Open says that the package has objects that nobody knows here, so that no reference can be
+	// held to lead nowhere.
+	Open bool
 
 	// Evaluate holds a pod template against a level of Pod Security. Without it
 	// the rule pod-security finds nothing.
@@ -241,7 +247,7 @@ func New(config *api.RenderConfig, prefix string) *Package {
 func (p *Package) Next() *Package {
 	return &Package{
 		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured,
-		unread: p.unread, reported: p.reported,
+		Unread: p.Unread, reported: p.reported,
 		Evaluate: p.Evaluate, Schema: p.Schema,
 		collected: collected{
 			objects: make(map[id]*object), namespaces: make(map[string]namespace),
@@ -252,13 +258,6 @@ func (p *Package) Next() *Package {
 		},
 	}
 }
-
-// Beside makes the objects of other packages count as present.
-func (p *Package) Beside(others ...*Package) { p.beside = append(p.beside, others...) }
-
-// Open says that the package has objects that nobody knows here, so that no
-// reference can be held to lead nowhere.
-func (p *Package) Open() { p.open = true }
 
 // Severity returns the severity of a rule as configured, and Off for one that is off.
 func (p *Package) Severity(name string) finding.Severity {

@@ -99,11 +99,11 @@ func (c *checker) dangling(at krm.Node, kind, namespace, name string) {
 // package or one beside it, in every cluster, or perhaps in a file that cannot be
 // read. So is one whose name another tool writes.
 func (c *checker) found(kind, namespace, name string) bool {
-	if c.open || builtIn(kind, namespace, name) || images.HasVariable(name) {
+	if c.Open || builtIn(kind, namespace, name) || images.HasVariable(name) {
 		return true
 	}
 	claim, ordinal := strings.CutSuffix(anyOrdinal(name), "-*")
-	for _, p := range append(c.beside, c.Package) {
+	for _, p := range append(c.Beside, c.Package) {
 		if p.has(kind, namespace, name) || kind == "PersistentVolumeClaim" &&
 			ordinal && p.has(claimTemplate, namespace, claim) {
 			return true
@@ -178,7 +178,7 @@ func (c *checker) binding() {
 		}
 		// A binding has to name a namespace; a ServiceAccount may leave it to
 		// kubectl -n.
-		anywhere := slices.ContainsFunc(append(c.beside, c.Package), func(p *Package) bool {
+		anywhere := slices.ContainsFunc(append(c.Beside, c.Package), func(p *Package) bool {
 			account := p.collected.objects[key("ServiceAccount", "", name)]
 			return account != nil && account.anywhere
 		})

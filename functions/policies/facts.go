@@ -193,24 +193,22 @@ func newWorkload(o *krm.Object, pod krm.PodTemplate, made string) *workload {
 	if len(w.selector) == 0 {
 		w.selector = w.labels
 	}
-	for _, list := range []string{"containers", "initContainers"} {
-		for c := range pod.Spec().Get(list).Items() {
-			for p := range c.Get("ports").Items() {
-				if n, ok := p.Get("containerPort").Int(); ok && p.Get("name").Exists() {
-					w.ports[p.Get("name").Text()] = n
-				}
+	for _, c := range pod.Containers() {
+		for p := range c.Get("ports").Items() {
+			if n, ok := p.Get("containerPort").Int(); ok && p.Get("name").Exists() {
+				w.ports[p.Get("name").Text()] = n
 			}
-			for e := range c.Get("env").Items() {
-				name, text := e.Get("name").Text(), e.Get("value").Text()
-				named := slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"},
-					func(end string) bool { return strings.HasSuffix(name, end) })
-				switch {
-				case strings.Contains(text, "://") || named && text != "":
-					w.env = append(w.env, call{url: text})
-				case named && e.Get("valueFrom").Exists():
-					w.env = append(w.env,
-						call{problem: "the value of its variable " + name + " is not known"})
-				}
+		}
+		for e := range c.Get("env").Items() {
+			name, text := e.Get("name").Text(), e.Get("value").Text()
+			named := slices.ContainsFunc([]string{"_URL", "_ENDPOINT", "_API_BASE"},
+				func(end string) bool { return strings.HasSuffix(name, end) })
+			switch {
+			case strings.Contains(text, "://") || named && text != "":
+				w.env = append(w.env, call{url: text})
+			case named && e.Get("valueFrom").Exists():
+				w.env = append(w.env,
+					call{problem: "the value of its variable " + name + " is not known"})
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func (l *linter) unread(findings []finding.Finding) {
 		}
 		seen[f.File] = true
 		if text, err := l.src.Content(f.File); err == nil {
-			l.rules.Unread(text)
+			l.rules.Unread = append(l.rules.Unread, string(text))
 		}
 	}
 }

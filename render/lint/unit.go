@@ -95,7 +95,7 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []f
 		return nil, l.rules.Unbuilt(lintrules.Unbuilt{Place: at, Err: message})
 	}
 	if len(u.skipped) > 0 {
-		u.rules.Open()
+		u.rules.Open = true
 	}
 	u.each(u.rules.Collect)
 
@@ -110,14 +110,14 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []f
 // are variants of each other: they are applied one in the place of the other.
 func (l *linter) relate(built, plain []*unit) {
 	for _, u := range built {
-		u.rules.Beside(l.rules)
+		u.rules.Beside = append(u.rules.Beside, l.rules)
 		for _, other := range built {
 			if u != other && !u.overlaps(other) {
-				u.rules.Beside(other.rules)
+				u.rules.Beside = append(u.rules.Beside, other.rules)
 			}
 		}
 		for _, p := range plain {
-			p.rules.Beside(u.rules)
+			p.rules.Beside = append(p.rules.Beside, u.rules)
 		}
 		u.rules.Link()
 	}
@@ -152,7 +152,7 @@ func (l *linter) variants(of *unit, holders map[finding.Ref][]string) (units []*
 			}
 			if u == nil {
 				u = &unit{rules: l.rules.Next()}
-				u.rules.Beside(l.rules)
+				u.rules.Beside = append(u.rules.Beside, l.rules)
 				members[member], units = u, append(units, u)
 			}
 			u.files = append(u.files, f)
