@@ -174,9 +174,10 @@ type Package struct {
 	// held to lead nowhere.
 	Open bool
 
-	// Evaluate holds a pod template against a level of Pod Security. Without it
-	// the rule pod-security finds nothing.
-	Evaluate func(level string, o *krm.Object, template krm.PodTemplate) []Violation
+	// Evaluate reports what a level of Pod Security refuses of a pod template, of the container "" if
+	// it is of the pod itself. Without it the rule pod-security finds nothing.
+	Evaluate func(level string, o *krm.Object, template krm.PodTemplate,
+		report func(container string, at krm.Node, message string))
 	// Schema reports the values of an object of a built-in kind that the API server refuses.
 	// Without it the rule invalid-field finds nothing.
 	Schema func(o *krm.Object, report func(at krm.Node, message, hint string))

@@ -220,14 +220,6 @@ func jobSidecar(c *checker) {
 	}
 }
 
-// Violation is what a level of Pod Security refuses of a pod.
-type Violation struct {
-	// Container is "" for the pod itself.
-	Container string
-	At        krm.Node
-	Message   string
-}
-
 // podSecurity holds a pod against the level that its namespace enforces.
 func podSecurity(c *checker) {
 	level := c.collected.namespaces[finding.Home(c.Namespace)].enforce
@@ -235,17 +227,17 @@ func podSecurity(c *checker) {
 	if !c.isPod || c.Evaluate == nil || level != "baseline" && level != "restricted" {
 		return
 	}
-	for _, v := range c.Evaluate(level, c.Object, c.pod) {
+	c.Evaluate(level, c.Object, c.pod, func(container string, at krm.Node, message string) {
 		hint := fmt.Sprintf("change it, or relax "+
 			"the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
-		if v.Container == sidecars.ProxyInit && c.facts.injected {
+		if container == sidecars.ProxyInit && c.facts.injected {
 			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, "+
 				"with spec.outbound.trafficInterception.enabled: false in a TokenExchange or "+
 				"the annotation %s/proxy-init: disabled, or enforce privileged in the Namespace %s",
 				c.prefix, namespace)
 		}
-		c.report(v.At, hint, "the Namespace %s enforces %s: %s", namespace, level, v.Message)
-	}
+		c.report(at, hint, "the Namespace %s enforces %s: %s", namespace, level, message)
+	})
 }
 
 // koImage begins the images that ko builds, and then writes with their digests.

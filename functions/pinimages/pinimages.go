@@ -35,7 +35,13 @@ func Function() contract.Function {
 			Versions: []string{"v1alpha1"}, Use: contract.Stays, Shared: true,
 		}},
 		Reasons: contract.Lock,
-		New:     begin,
+		New: func(p *contract.Package) contract.Steps {
+			s := &state{pkg: p}
+			if p.Lock != nil {
+				p.Report.Add(s.lock.Add(p.Lock)...)
+			}
+			return contract.Steps{Collect: s.collect, Run: s.run, Lock: &s.lock}
+		},
 	}
 }
 
@@ -43,14 +49,6 @@ func Function() contract.Function {
 type state struct {
 	pkg  *contract.Package
 	lock Lock
-}
-
-func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p}
-	if p.Lock != nil {
-		p.Report.Add(s.lock.Add(p.Lock)...)
-	}
-	return contract.Steps{Collect: s.collect, Run: s.run, Lock: &s.lock}
 }
 
 func (s *state) collect(o *krm.Object) {

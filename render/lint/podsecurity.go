@@ -10,15 +10,15 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"github.com/armature-dev/armature/functions/krm"
-	"github.com/armature-dev/armature/functions/lintrules"
 )
 
 // evaluate asks Kubernetes' own evaluator, with the newest version of its checks, what
 // a level of Pod Security refuses of a pod: of the pod itself, and of each container.
-func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []lintrules.Violation) {
+func evaluate(level string, o *krm.Object, template krm.PodTemplate,
+	report func(container string, at krm.Node, message string)) {
 	value, err := o.Value()
 	if err != nil {
-		return nil // the render reports what cannot be read
+		return // the render reports what cannot be read
 	}
 	for field := range strings.SplitSeq(template.Path, ".") {
 		if fields, ok := value.(map[string]any); ok && field != "" {
@@ -27,7 +27,7 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []li
 	}
 	var pod corev1.Pod
 	if text, err := json.Marshal(value); err != nil || json.Unmarshal(text, &pod) != nil {
-		return nil // not a pod by the API's schema, or not yet: it has variables
+		return // not a pod by the API's schema, or not yet: it has variables
 	}
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -45,9 +45,7 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []li
 			if r.ForbiddenDetail != "" {
 				message += " (" + r.ForbiddenDetail + ")"
 			}
-			found = append(found,
-				lintrules.Violation{Container: container, At: violated(in, r.ForbiddenDetail),
-					Message: message})
+			report(container, violated(in, r.ForbiddenDetail), message)
 		}
 	}
 	none := pod.Spec
@@ -69,7 +67,6 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate) (found []li
 			i++
 		}
 	}
-	return found
 }
 
 var (
