@@ -53,9 +53,8 @@ func (p *Package) Collect(o *krm.Object) {
 	}
 	for line := range strings.Lines(makers) {
 		words := strings.Fields(line)
-		for _, path := range words[2:] {
-			name := o.Get(strings.Split(path, ".")...).Text()
-			if words[0] == o.Kind && name != "" {
+		for i := 2; words[0] == o.Kind && i < len(words); i++ {
+			if name := o.Get(strings.Split(words[i], ".")...).Text(); name != "" {
 				p.enter(key(words[1], o.Namespace, name)).open = true
 				break
 			}

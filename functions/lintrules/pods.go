@@ -228,8 +228,8 @@ func podSecurity(c *checker) {
 		return
 	}
 	c.Evaluate(level, c.Object, c.pod, func(container string, at krm.Node, message string) {
-		hint := fmt.Sprintf("change it, or relax "+
-			"the label pod-security.kubernetes.io/enforce of the Namespace %s", namespace)
+		hint := "change it, or relax the label pod-security.kubernetes.io/enforce of the Namespace " +
+			namespace
 		if container == sidecars.ProxyInit && c.facts.injected {
 			hint = fmt.Sprintf("proxy-init needs root and NET_ADMIN: leave it out, "+
 				"with spec.outbound.trafficInterception.enabled: false in a TokenExchange or "+
