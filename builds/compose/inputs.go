@@ -74,9 +74,7 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	shape.OnChange = ""
 	shape.OnTemplateChange = ""
 	shape.Cancel = false
-	if shape.Mode == "" {
-		shape.Mode = "dev"
-	}
+	shape.Mode = modeOf(build)
 	return shape
 }
 

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,9 +37,7 @@ func (c *composer) objectMeta(name string) metav1.ObjectMeta {
 	return meta
 }
 
-func modeOf(b *api.AgentBuild) string {
-	return strings.TrimPrefix(recipe.TemplateName(b.Spec.Mode), recipe.TemplatePrefix)
-}
+func modeOf(b *api.AgentBuild) string { return cmp.Or(b.Spec.Mode, recipe.UsualMode) }
 
 // LabelValue of a build's name: the name, or its start and a hash where it is
 // longer than a label may be.

@@ -40,7 +40,10 @@ func pipelineOf(b *api.AgentBuild) api.PipelineSpec {
 // known values include that one.
 func (c *composer) setParameters(s *step) {
 	s.known = map[string]tektonv1.ParamValue{}
-	offers := offersOf(s.file)
+	offers := "remove it: the step takes no parameters"
+	if names := s.file.Task.Params.GetNames(); len(names) > 0 {
+		offers = "it has " + strings.Join(names, ", ")
+	}
 	for i, declared := range s.task.TaskSpec.Params {
 		value, place, given := c.lookup(*s, declared.Name)
 		name := recipe.Canonical(declared.Name)
@@ -150,17 +153,6 @@ func (c *composer) checkValue(s step, declared tektonv1.ParamSpec, value tektonv
 			"parameter %q has a text of %d KiB, and at most %d KiB are taken", declared.Name,
 			(longest+1023)/1024, maxValueBytes/1024)
 	}
-}
-
-func offersOf(file *recipe.Step) string {
-	var names []string
-	for _, p := range file.Task.Params {
-		names = append(names, p.Name)
-	}
-	if len(names) == 0 {
-		return "remove it: the step takes no parameters"
-	}
-	return "it has " + strings.Join(names, ", ")
 }
 
 // fromBuild returns the parameter that the build itself passes to a step, or nil, and its field.

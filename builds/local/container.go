@@ -300,7 +300,7 @@ func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
 		mounts = append(mounts, r.secret(at, name, items, uid, gid)...)
 	}
 	for _, w := range t.TaskSpec.Workspaces {
-		at := workspacePath(w)
+		at := w.GetMountPath()
 		used := !tekton.Isolates(&t.TaskSpec.TaskSpec, w.Name)
 		for _, usage := range s.Workspaces {
 			if usage.Name == w.Name {

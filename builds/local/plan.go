@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tektoncd/pipeline/pkg/apis/pipeline/pod"
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 	"github.com/tektoncd/pipeline/pkg/container"
 	corev1 "k8s.io/api/core/v1"
@@ -82,8 +83,9 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 			"bind a Secret or a volume")
 	}
 	for ordered := range tekton.Tasks(spec) {
-		t := &task{PipelineTask: *ordered, finally: len(p.tasks) >= len(spec.Tasks),
-			podOf: podSecurity(run, ordered.Name)}
+		t := &task{PipelineTask: *ordered, finally: len(p.tasks) >= len(spec.Tasks)}
+		pods := ptr.Deref(run.DeepCopy().GetTaskRunSpec(t.Name).PodTemplate, pod.PodTemplate{})
+		t.podOf = cmp.Or(pods.SecurityContext, &corev1.PodSecurityContext{})
 		if !t.finally {
 			t.after = t.Deps()
 		}
@@ -97,20 +99,6 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 		p.tasks = append(p.tasks, t)
 	}
 	return p, findings.Error(found)
-}
-
-// podSecurity is what the pod of a task says about users.
-func podSecurity(run *tektonv1.PipelineRun, task string) *corev1.PodSecurityContext {
-	for _, s := range run.Spec.TaskRunSpecs {
-		if s.PipelineTaskName == task && s.PodTemplate != nil &&
-			s.PodTemplate.SecurityContext != nil {
-			return s.PodTemplate.SecurityContext
-		}
-	}
-	if pod := run.Spec.TaskRunTemplate.PodTemplate; pod != nil && pod.SecurityContext != nil {
-		return pod.SecurityContext
-	}
-	return &corev1.PodSecurityContext{}
 }
 
 // sandboxCapabilities are those that a container of BuildKit has.
@@ -192,7 +180,7 @@ func (p *plan) ofTask(t *task, given tektonv1.Params, attempt int) tekton.Values
 	for _, declared := range t.TaskSpec.Workspaces {
 		at := ""
 		if p.bound(t, declared.Name) != nil {
-			at = workspacePath(declared)
+			at = declared.GetMountPath()
 		}
 		v.Set("workspaces", declared.Name, *tektonv1.NewObject(map[string]string{
 			"bound": fmt.Sprint(at != ""), "path": at, "claim": "", "volume": ""}))
@@ -202,10 +190,6 @@ func (p *plan) ofTask(t *task, given tektonv1.Params, attempt int) tekton.Values
 		v.Texts["context.taskRun.uid"] = name, p.run.Namespace, name
 	v.Texts["context.task.name"], v.Texts["context.task.retry-count"] = t.Name, fmt.Sprint(attempt)
 	return v
-}
-
-func workspacePath(w tektonv1.WorkspaceDeclaration) string {
-	return cmp.Or(w.MountPath, path.Join(workspaceDir, w.Name))
 }
 
 // bound is what a workspace of a task is bound to; nil for nothing.

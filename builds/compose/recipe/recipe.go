@@ -3,6 +3,7 @@
 package recipe
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,15 +68,12 @@ const (
 	TemplateKeyJSON = "template.json"
 	StepKey         = "task-spec.yaml"
 	TemplatePrefix  = "pipeline-template-"
+	// UsualMode is that of builds that name none.
+	UsualMode = "dev"
 )
 
 // TemplateName is the name of the ConfigMap that holds mode's template.
-func TemplateName(mode string) string {
-	if mode == "" {
-		mode = "dev"
-	}
-	return TemplatePrefix + mode
-}
+func TemplateName(mode string) string { return TemplatePrefix + cmp.Or(mode, UsualMode) }
 
 // Template is a pipeline template (000, "Template Structure"). The fields from
 // Builders on in its steps are ours.

@@ -67,12 +67,8 @@ func (v Values) Put(value tektonv1.ParamValue) tektonv1.ParamValue {
 }
 
 // PutAll does the same for the values of parameters.
-func (v Values) PutAll(params tektonv1.Params) (out tektonv1.Params) {
-	for _, p := range params {
-		p.Value = v.Put(p.Value)
-		out = append(out, p)
-	}
-	return out
+func (v Values) PutAll(params tektonv1.Params) tektonv1.Params {
+	return params.ReplaceVariables(v.Texts, v.Lists, v.Objects)
 }
 
 // Text returns a text as it is, and a list or an object in JSON.
