@@ -3,6 +3,7 @@ package compose
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,21 +164,15 @@ func (c *composer) shape(o *Output) string {
 // validate lets Tekton judge the composed objects. What it says of a task that already has a
 // problem is left out, since it would say the same again.
 func (c *composer) validate(o *Output) {
-	faulty := map[string]bool{}
-	for _, one := range c.found {
-		if one.task != "" {
-			faulty[one.task] = true
-		}
-	}
 	pipeline := o.Pipeline.DeepCopy()
 	pipeline.SetDefaults(background())
-	c.translate(pipeline.Validate(background()), pipeline, faulty)
+	c.translate(pipeline.Validate(background()), pipeline)
 	if len(c.found) > 0 {
 		return
 	}
 	run := o.Run.DeepCopy()
 	run.SetDefaults(background())
-	c.translate(run.Validate(background()), pipeline, faulty)
+	c.translate(run.Validate(background()), pipeline)
 }
 
 // Verdicts remembers what was judged to be right, by content, so that many
@@ -212,8 +207,9 @@ func (v *Verdicts) once(key string, judge func() bool) {
 var taskPath = text.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
 // translate notes Tekton's findings with the places where the user wrote it.
-func (c *composer) translate(refused *apis.FieldError, p *tektonv1.Pipeline,
-	faulty map[string]bool) {
+func (c *composer) translate(refused *apis.FieldError, p *tektonv1.Pipeline) {
+	faulty := maps.Clone(c.faulty)
+	delete(faulty, "")
 	for _, e := range refused.WrappedErrors() {
 		place, task := c.Template.Doc.At("steps").At(strings.Join(e.Paths, ", ")), ""
 		if m := taskPath().FindStringSubmatch(append(e.Paths, "")[0]); m != nil {

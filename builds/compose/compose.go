@@ -181,20 +181,15 @@ type composer struct {
 	size     int    // of what shapes the run: its spec, its pipeline, its annotations and labels
 	// podOf is the task that a step is a part of, if that is another one's.
 	podOf    map[string]string
-	found    []fault
+	found    []*finding.Finding
+	faulty   map[string]bool // tasks that something was found in
 	warnings []string
 }
 
-// fault is something wrong with a build, and the pipeline task that it is about; empty for
-// none.
-type fault struct {
-	*finding.Finding
-	task string
-}
-
-// fault notes what is wrong at a place, and the task that it is about.
+// fault notes what is wrong at a place, and the task that it is about; empty for none.
 func (c *composer) fault(task string, at finding.Place, reason, hint, format string, args ...any) {
-	c.found = append(c.found, fault{at.Fault(reason, fmt.Sprintf(format, args...), hint), task})
+	c.found = append(c.found, at.Fault(reason, fmt.Sprintf(format, args...), hint))
+	c.faulty[task] = true
 }
 
 // bad notes a problem of the AgentBuild itself.
@@ -214,19 +209,10 @@ func (c *composer) warn(format string, args ...any) {
 // whole reports whether nothing was found.
 func (c *composer) whole() bool { return len(c.found) == 0 && !c.broken }
 
-// err lists what was found; nil for nothing.
-func (c *composer) err() error {
-	var all []*finding.Finding
-	for _, one := range c.found {
-		all = append(all, one.Finding)
-	}
-	return findings.Error(all)
-}
-
 // Pipeline composes a build. The error lists all that is wrong at once, as
 // findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
 func Pipeline(in Input) (*Output, error) {
-	c := &composer{Input: in}
+	c := &composer{Input: in, faulty: map[string]bool{}}
 	c.Attempt, c.Place = cmp.Or(in.Attempt, 1), cmp.Or(in.Place, Place(in.Build))
 
 	// The template, with the steps of one builder, and what the spec says.
@@ -285,7 +271,7 @@ func Pipeline(in Input) (*Output, error) {
 	c.checkIsolated(out)
 	c.check(out)
 	if !c.whole() {
-		return nil, c.err()
+		return nil, findings.Error(c.found)
 	}
 	out.Needs, out.Warnings = c.needs(), c.warnings
 	out.Copies = c.copies(out.Needs)
@@ -299,7 +285,7 @@ func (o *Output) Resolve(r Resolved) error {
 	c.Resolved, c.found = r, nil
 	c.spec = c.derive()
 	c.makeRun(o)
-	return c.err()
+	return findings.Error(c.found)
 }
 
 // Place of a build, where the fields of its spec are found.

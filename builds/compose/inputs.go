@@ -39,7 +39,7 @@ func UsedSteps(build *api.AgentBuild, template *recipe.Template,
 
 func configMaps(build *api.AgentBuild, template *recipe.Template) []string {
 	var names []string
-	c := composer{Input: Input{Build: build, Template: template}}
+	c := composer{Input: Input{Build: build, Template: template}, faulty: map[string]bool{}}
 	c.listRows()
 	for _, s := range c.steps {
 		if s.row.ConfigMap != "" && !slices.Contains(names, s.row.ConfigMap) {

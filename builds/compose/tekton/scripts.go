@@ -50,24 +50,16 @@ func command(script, name string) []string {
 	if shell == nil || len(script) > maxScriptBytes || strings.Contains(script, "$$") {
 		return nil
 	}
-	for rest := script; ; {
-		at := strings.Index(rest, "$(")
-		if at < 0 {
-			return []string{shell[1], "-c", script, name}
-		}
-		rest = rest[at+2:]
-		if end := strings.IndexFunc(rest, notInName); end > 0 && rest[end] == ')' &&
-			!resultPath().MatchString(rest[:end]) {
+	for _, name := range anyVariable().FindAllString(script, -1) {
+		if !resultPath().MatchString(name) {
 			return nil
 		}
 	}
+	return []string{shell[1], "-c", script, name}
 }
 
-// resultPath is the variable for the file of a result, which Tekton replaces.
-var resultPath = text.Pattern(`^results\.[A-Za-z0-9_-]+\.path$`)
-
-// notInName reports whether a character ends the name of a variable.
-func notInName(r rune) bool {
-	return r != '_' && r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') &&
-		(r < 'a' || r > 'z')
-}
+var (
+	anyVariable = text.Pattern(`\$\([A-Za-z0-9_.-]+\)`)
+	// resultPath is the variable for the file of a result, which Tekton replaces.
+	resultPath = text.Pattern(`^\$\(results\.[A-Za-z0-9_-]+\.path\)$`)
+)
