@@ -48,7 +48,7 @@ func (in Input) fromPlatform(d *recipe.Document) bool {
 }
 
 // checkAttestingSteps refuses the steps that sign outside of the platform's templates.
-func (c *composer) checkAttestingSteps() {
+func checkAttestingSteps(c *composer) {
 	const hint = "use a mode whose template has attest: true, such as prod, whose own steps " +
 		"sign; see docs/threat-model.md"
 	if p := c.Build.Spec.Pipeline; p != nil {
@@ -72,7 +72,7 @@ func (c *composer) checkAttestingSteps() {
 // checkHanded keeps builds from changing what one step hands to another: a value
 // that the template takes from a step's result, the digest, the commit and the
 // image.
-func (c *composer) checkHanded() {
+func checkHanded(c *composer) {
 	image := c.imageName()
 	for _, s := range c.steps {
 		for _, declared := range s.task.TaskSpec.Params {
@@ -122,7 +122,7 @@ func (c *composer) imageName() string {
 
 // checkFromPlatform refuses a template whose runs are isolated, or its steps, from elsewhere than
 // the controller's namespace.
-func (c *composer) checkFromPlatform() {
+func checkFromPlatform(c *composer) {
 	what := "attest"
 	if !c.Template.Attest {
 		what = "isolate"
@@ -148,7 +148,7 @@ func (c *composer) checkFromPlatform() {
 
 // checkLocked refuses every change of a template whose runs are isolated that it does not open
 // by name, and volumes that outlive the run or that others write.
-func (c *composer) checkLocked() {
+func checkLocked(c *composer) {
 	spec, template, mode := c.Build.Spec, c.Template, modeOf(c.Build)
 	locks := func(field, format string, args ...any) {
 		c.bad(api.ReasonLocked, field,
@@ -187,7 +187,7 @@ func (c *composer) checkLocked() {
 				return recipe.Canonical(name) == recipe.Canonical(p.Name)
 			}
 			if p.Name != recipe.Timeout && !slices.ContainsFunc(template.Open.Parameters, same) &&
-				!c.saysSpec(p) {
+				!saysSpec(c, p) {
 				locks(fmt.Sprintf("%s[%d].name", field, i), "parameter %q", p.Name)
 			}
 		}
@@ -234,7 +234,7 @@ func (c *composer) checkLocked() {
 
 // saysSpec reports whether a parameter repeats what the spec says, as published
 // manifests do with SOURCE_REPO_SECRET.
-func (c *composer) saysSpec(p api.Parameter) bool {
+func saysSpec(c *composer, p api.Parameter) bool {
 	if p.Array != nil || p.Object != nil || p.Value == nil {
 		return false
 	}

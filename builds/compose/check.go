@@ -25,13 +25,13 @@ func background() context.Context { return context.Background() }
 
 // check looks for what Tekton's Validate misses, then lets Tekton judge. What
 // was judged before, by the pipeline and the shape of the run, is not again.
-func (c *composer) check(o *Output) {
-	c.Verdicts.once(c.shape(o), func() bool {
-		c.checkSteps(o.Run)
+func check(c *composer, o *Output) {
+	c.Verdicts.once(shape(c, o), func() bool {
+		checkSteps(c, o.Run)
 		if len(c.steps) == 0 || c.broken || c.Template.Broken {
 			return false
 		}
-		c.validate(o)
+		validate(c, o)
 		return c.whole()
 	})
 	if c.size > maxRunBytes {
@@ -44,7 +44,7 @@ func (c *composer) check(o *Output) {
 
 // checkSteps refuses steps that wait for, or refer to, what does not exist, and those that may
 // outlast their pipeline.
-func (c *composer) checkSteps(run *tektonv1.PipelineRun) {
+func checkSteps(c *composer, run *tektonv1.PipelineRun) {
 	used := c.used()
 	for _, s := range c.steps {
 		bad := func(field, reason, hint, format string, args ...any) {
@@ -60,7 +60,7 @@ func (c *composer) checkSteps(run *tektonv1.PipelineRun) {
 			bad(".runAfter", api.ReasonInvalidTemplate, "remove runAfter, or finally",
 				"finally step %q cannot wait for others", s.row.Name)
 		}
-		c.checkResults(s)
+		checkResults(c, s)
 		for _, name := range referredTo(s.task) {
 			if base, _, _ := strings.Cut(name, "."); !used[name] && !used[base] {
 				hint := "use one of " + strings.Join(sortedKeys(used), ", ")
@@ -80,7 +80,7 @@ func (c *composer) checkSteps(run *tektonv1.PipelineRun) {
 }
 
 // checkResults follows each $(tasks.STEP.results.NAME) of a step to a declared result.
-func (c *composer) checkResults(s step) {
+func checkResults(c *composer, s step) {
 	bad := func(hint, format string, args ...any) {
 		c.fault(s.row.Name, s.place, api.ReasonInvalidPipeline, hint, format, args...)
 	}
@@ -122,7 +122,7 @@ func (c *composer) checkResults(s step) {
 }
 
 // warnOfClaims that Tekton's default coscheduling refuses.
-func (c *composer) warnOfClaims(o *Output) {
+func warnOfClaims(c *composer, o *Output) {
 	volumes := map[string]bool{}
 	for _, b := range o.Run.Spec.Workspaces {
 		volumes[b.Name] = b.PersistentVolumeClaim != nil || b.VolumeClaimTemplate != nil
@@ -144,7 +144,7 @@ func (c *composer) warnOfClaims(o *Output) {
 
 // shape is all that is judged once: the run, with the types of its parameters
 // but without their values.
-func (c *composer) shape(o *Output) string {
+func shape(c *composer, o *Output) string {
 	var kinds []string
 	for _, param := range o.Run.Spec.Params {
 		kinds = append(kinds, param.Name+" "+string(param.Value.Type))
@@ -163,16 +163,16 @@ func (c *composer) shape(o *Output) string {
 
 // validate lets Tekton judge the composed objects. What it says of a task that already has a
 // problem is left out, since it would say the same again.
-func (c *composer) validate(o *Output) {
+func validate(c *composer, o *Output) {
 	pipeline := o.Pipeline.DeepCopy()
 	pipeline.SetDefaults(background())
-	c.translate(pipeline.Validate(background()), pipeline)
+	translate(c, pipeline.Validate(background()), pipeline)
 	if len(c.found) > 0 {
 		return
 	}
 	run := o.Run.DeepCopy()
 	run.SetDefaults(background())
-	c.translate(run.Validate(background()), pipeline)
+	translate(c, run.Validate(background()), pipeline)
 }
 
 // Verdicts remembers what was judged to be right, by content, so that many
@@ -207,7 +207,7 @@ func (v *Verdicts) once(key string, judge func() bool) {
 var taskPath = text.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
 // translate notes Tekton's findings with the places where the user wrote it.
-func (c *composer) translate(refused *apis.FieldError, p *tektonv1.Pipeline) {
+func translate(c *composer, refused *apis.FieldError, p *tektonv1.Pipeline) {
 	faulty := maps.Clone(c.faulty)
 	delete(faulty, "")
 	for _, e := range refused.WrappedErrors() {

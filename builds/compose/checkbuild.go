@@ -18,10 +18,10 @@ import (
 )
 
 // checkBuild looks at what neither the schema nor a step would find.
-func (c *composer) checkBuild() {
+func checkBuild(c *composer) {
 	spec := c.Build.Spec
-	c.checkPairs("spec.labels", spec.Labels, validation.IsValidLabelValue)
-	c.checkPairs("spec.annotations", spec.Annotations, func(string) []string { return nil })
+	checkPairs(c, "spec.labels", spec.Labels, validation.IsValidLabelValue)
+	checkPairs(c, "spec.annotations", spec.Annotations, func(string) []string { return nil })
 	// The CRD's rules see spec.source alone.
 	if revision := Revision(c.Build, c.Template); strings.HasPrefix(revision, "-") {
 		c.invalid("spec.source.sourceRevision",
@@ -73,16 +73,16 @@ func (c *composer) checkBuild() {
 					*param.Value, err)
 			}
 		}
-		c.checkPasswords("spec.pipeline.parameters", p.Parameters)
+		checkPasswords(c, "spec.pipeline.parameters", p.Parameters)
 		for i, s := range p.Steps {
-			c.checkPasswords(fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
+			checkPasswords(c, fmt.Sprintf("spec.pipeline.steps[%d].parameters", i), s.Parameters)
 		}
 	}
 }
 
 // checkBuilder refuses a builder that the template does not offer, and one beside
 // steps that are the whole pipeline.
-func (c *composer) checkBuilder() {
+func checkBuilder(c *composer) {
 	builder, template := c.Build.Spec.Builder, c.Template
 	if builder == "" || template.Broken {
 		return
@@ -105,7 +105,7 @@ func (c *composer) checkBuilder() {
 }
 
 // checkPairs refuses labels or annotations that the API server would, and ours.
-func (c *composer) checkPairs(field string, pairs map[string]string,
+func checkPairs(c *composer, field string, pairs map[string]string,
 	fault func(value string) []string) {
 	for _, key := range sortedKeys(pairs) {
 		// Runs are recognised by these: a build that set them would be taken for another one.
@@ -121,7 +121,7 @@ func (c *composer) checkPairs(field string, pairs map[string]string,
 
 // checkPasswords refuses passwords in a URL that is the value of a parameter; the CRD's rule sees
 // spec.source.sourceRepository alone.
-func (c *composer) checkPasswords(field string, params []api.Parameter) {
+func checkPasswords(c *composer, field string, params []api.Parameter) {
 	for i, p := range params {
 		if isRepository(p.Name) && password().MatchString(ValueOf(p).StringVal) {
 			c.invalid(fmt.Sprintf("%s[%d].value", field, i),
@@ -140,7 +140,7 @@ func isRepository(parameter string) bool {
 // checkLogin refuses to send the build's Git login where everybody on the way can
 // read it: to the repository that the controller asks, and to any that a step is
 // given.
-func (c *composer) checkLogin() {
+func checkLogin(c *composer) {
 	if c.Build.Spec.Source.SourceCredentials == nil {
 		return
 	}

@@ -216,47 +216,47 @@ func Pipeline(in Input) (*Output, error) {
 	c.Attempt, c.Place = cmp.Or(in.Attempt, 1), cmp.Or(in.Place, Place(in.Build))
 
 	// The template, with the steps of one builder, and what the spec says.
-	c.checkBuilder()
+	checkBuilder(c)
 	builder, because := c.Template.BuilderOf(c.Build, c.Steps)
 	if c.builder = builder; because != "" {
 		because = fmt.Sprintf("%s: the builder is %s: %s", c.Place, builder, because)
 	}
 	c.Template = c.Template.ForBuild(c.Build, c.Steps)
-	c.spec = c.derive()
-	c.checkBuild()
+	c.spec = derive(c)
+	checkBuild(c)
 
 	// The steps that the template and the build ask for, each as a task.
-	c.listRows()
-	c.dropLeftOut()
-	c.readFiles()
+	listRows(c)
+	dropLeftOut(c)
+	readFiles(c)
 	if len(c.steps) == 0 && c.whole() {
 		c.fault("", c.Template.Doc.At("steps"), api.ReasonInvalidTemplate,
 			"enable a step, or list steps in spec.pipeline.steps",
 			"no step is enabled, so there is nothing to run")
 	}
 	for i := range c.steps {
-		c.makeTask(&c.steps[i])
+		makeTask(c, &c.steps[i])
 	}
-	c.order()
+	order(c)
 
 	// What a build may not decide, before a step becomes the tasks of several platforms.
-	c.checkUserParameters()
-	c.checkAttestingSteps()
-	c.checkHanded()
+	checkUserParameters(c)
+	checkAttestingSteps(c)
+	checkHanded(c)
 	if c.Template.Isolates() {
-		c.checkFromPlatform()
-		c.checkLocked()
+		checkFromPlatform(c)
+		checkLocked(c)
 	}
-	c.checkLogin()
-	c.checkPlatforms()
-	c.fanOut()
+	checkLogin(c)
+	checkPlatforms(c)
+	fanOut(c)
 
 	// The pipeline of these tasks. Only a whole one is changed further.
-	c.assemble()
-	c.bindWorkspaces()
+	assemble(c)
+	bindWorkspaces(c)
 	if c.whole() {
-		c.sharePods()
-		c.takeOwnSources()
+		sharePods(c)
+		takeOwnSources(c)
 	}
 	for task := range tekton.Tasks(&c.pipeline) {
 		*task = tekton.InlineScripts(*task)
@@ -265,16 +265,16 @@ func Pipeline(in Input) (*Output, error) {
 	// The run, and what has to exist before it.
 	c.text = tekton.JSON(c.pipeline) // which is most of a run, so it is made once
 	out := &Output{BuilderBecause: because, by: c}
-	c.makeRun(out)
-	c.warnOfClaims(out)
-	c.checkFork(out)
-	c.checkIsolated(out)
-	c.check(out)
+	makeRun(c, out)
+	warnOfClaims(c, out)
+	checkFork(c, out)
+	checkIsolated(c, out)
+	check(c, out)
 	if !c.whole() {
 		return nil, findings.Error(c.found)
 	}
-	out.Needs, out.Warnings = c.needs(), c.warnings
-	out.Copies = c.copies(out.Needs)
+	out.Needs, out.Warnings = needs(c), c.warnings
+	out.Copies = copies(c, out.Needs)
 	return out, nil
 }
 
@@ -283,8 +283,8 @@ func Pipeline(in Input) (*Output, error) {
 func (o *Output) Resolve(r Resolved) error {
 	c := o.by
 	c.Resolved, c.found = r, nil
-	c.spec = c.derive()
-	c.makeRun(o)
+	c.spec = derive(c)
+	makeRun(c, o)
 	return findings.Error(c.found)
 }
 

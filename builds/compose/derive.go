@@ -24,7 +24,7 @@ type derivedValue struct {
 	field string // of the build
 }
 
-func (c *composer) derive() derived {
+func derive(c *composer) derived {
 	d := derived{}
 	set := func(name, value string) {
 		if value != "" {
@@ -72,7 +72,7 @@ func (c *composer) derive() derived {
 	if len(spec.Platforms) == 1 {
 		set(recipe.Platform, spec.Platforms[0])
 	}
-	registry, within, buildpacks := c.caches()
+	registry, within, buildpacks := caches(c)
 	set("cache", registry)
 	set(recipe.ImageCache, within)
 	set(recipe.BuildpacksCache, buildpacks)
@@ -158,7 +158,7 @@ func takesCache(t *recipe.Template) bool { return !t.Isolates() && (t.Cache == n
 // That of buildpacks is the image that holds their layers, whose task has the login of the image.
 // It is another one than BuildKit's: the lifecycle deletes the one before, which BuildKit's may
 // share with the image.
-func (c *composer) caches() (registry, within, buildpacks string) {
+func caches(c *composer) (registry, within, buildpacks string) {
 	out, cache := c.Build.Spec.BuildOutput, ptr.Deref(c.Build.Spec.Cache, api.BuildCache{})
 	if cache.Registry != "" || out == nil || !takesCache(c.Template) || cache.Mode == "off" {
 		return cache.Registry, "", ""

@@ -30,7 +30,7 @@ func isFork(b *api.AgentBuild) bool {
 }
 
 // checkFork refuses what a fork's build must not have.
-func (c *composer) checkFork(o *Output) {
+func checkFork(c *composer, o *Output) {
 	if !isFork(c.Build) {
 		return
 	}

@@ -28,7 +28,7 @@ func (s Settings) controllerImage() string {
 // mapImages pins the images of a task and sends them to the mirror. An image that
 // is a parameter is mapped where its value is set. The controller's image stays what
 // the controller runs as.
-func (c *composer) mapImages(doc *recipe.Document, task *tektonv1.PipelineTask) {
+func mapImages(c *composer, doc *recipe.Document, task *tektonv1.PipelineTask) {
 	mapped := func(image *string, path string) {
 		*image = c.mapped(*image, task.Name, doc.At(path))
 	}

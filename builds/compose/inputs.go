@@ -39,8 +39,8 @@ func UsedSteps(build *api.AgentBuild, template *recipe.Template,
 
 func configMaps(build *api.AgentBuild, template *recipe.Template) []string {
 	var names []string
-	c := composer{Input: Input{Build: build, Template: template}, faulty: map[string]bool{}}
-	c.listRows()
+	c := &composer{Input: Input{Build: build, Template: template}, faulty: map[string]bool{}}
+	listRows(c)
 	for _, s := range c.steps {
 		if s.row.ConfigMap != "" && !slices.Contains(names, s.row.ConfigMap) {
 			names = append(names, s.row.ConfigMap)
@@ -113,7 +113,7 @@ func material(d *recipe.Document) Material {
 		Digest: digest(d.Body)}
 }
 
-func (c *composer) materials() Materials {
+func materials(c *composer) Materials {
 	m := Materials{Template: material(c.Template.Doc), Steps: map[string]Material{}}
 	for _, s := range c.steps {
 		m.Steps[s.row.Name] = material(s.file.Doc)

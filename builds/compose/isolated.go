@@ -60,7 +60,7 @@ func (c *composer) secretName(purpose Purpose, name string) string {
 }
 
 // copies of the Secrets that a build needs.
-func (c *composer) copies(needs []Need) (out []Copy) {
+func copies(c *composer, needs []Need) (out []Copy) {
 	if !c.isolated() {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (c *composer) copies(needs []Need) (out []Copy) {
 }
 
 // checkIsolated notes each field of the build or the template that an isolated run must not have.
-func (c *composer) checkIsolated(o *Output) {
+func checkIsolated(c *composer, o *Output) {
 	if !c.Template.Isolates() {
 		return
 	}

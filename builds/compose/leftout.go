@@ -22,7 +22,7 @@ var taskReference = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 
 // dropLeftOut removes from the rows and their template what refers to one of its steps that the
 // build's own list leaves out.
-func (c *composer) dropLeftOut() {
+func dropLeftOut(c *composer) {
 	if !recipe.ListsAll(c.Build) {
 		return // a step that is only disabled leaves an error behind
 	}

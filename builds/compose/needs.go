@@ -90,7 +90,7 @@ func (n Need) Missing(namespace string) *finding.Finding {
 
 // needs lists what the build and the steps' volumes and environments name, as
 // far as it is known before the run.
-func (c *composer) needs() (out []Need) {
+func needs(c *composer) (out []Need) {
 	seen := map[string]bool{}
 	add := func(n Need) {
 		key := n.Kind + "/" + n.Name + "/" + string(n.Purpose)
@@ -223,7 +223,7 @@ const secretsFolder = "/run/build-secrets"
 
 // mountSecrets into the containers of a task that refer to the parameter. Sidecars get none: a
 // builder's daemon is sent a secret when the Dockerfile asks for it.
-func (c *composer) mountSecrets(task *tektonv1.TaskSpec) {
+func mountSecrets(c *composer, task *tektonv1.TaskSpec) {
 	secrets := c.Build.Spec.Secrets
 	if len(secrets) == 0 || !recipe.Declares(task.Params, recipe.Secrets) {
 		return
@@ -249,7 +249,7 @@ func (c *composer) mountSecrets(task *tektonv1.TaskSpec) {
 }
 
 // checkKeys refuses keys that the Secrets of a build do not have.
-func (c *composer) checkKeys() {
+func checkKeys(c *composer) {
 	for i, secret := range c.Build.Spec.Secrets {
 		key := cmp.Or(secret.Key, secret.ID)
 		if keys, known := c.SecretKeys[secret.Name]; known && !slices.Contains(keys, key) {

@@ -38,7 +38,7 @@ func pipelineOf(b *api.AgentBuild) api.PipelineSpec {
 // Resolution"): the user's for this step, the user's for the pipeline, the spec's, the template's
 // for this step, the template's for all, and the step's own default, which Tekton applies. The
 // known values include that one.
-func (c *composer) setParameters(s *step) {
+func setParameters(c *composer, s *step) {
 	s.known = map[string]tektonv1.ParamValue{}
 	offers := "remove it: the step takes no parameters"
 	if names := s.file.Task.Params.GetNames(); len(names) > 0 {
@@ -72,14 +72,14 @@ func (c *composer) setParameters(s *step) {
 				forms[declared.Type].name, forms[value.Type].name)
 			continue
 		}
-		c.checkValue(*s, declared, value, place)
+		checkValue(c, *s, declared, value, place)
 		s.known[declared.Name] = value
 		if from, ok := c.spec[name]; ok && place == c.Place.At(from.field) {
 			value = reference(name, from.Type)
 		}
 		s.task.Params = append(s.task.Params, tektonv1.Param{Name: declared.Name, Value: value})
 	}
-	c.requireParameters(*s)
+	requireParameters(c, *s)
 	// Another ConfigMap of the same name may take less than the template offers,
 	// so this is not an error.
 	for _, p := range s.row.DefaultParameters {
@@ -129,7 +129,7 @@ const maxValueBytes = 32 * 1024
 
 // checkValue refuses an object without the keys that the step declares, and a text that no
 // container could be started with.
-func (c *composer) checkValue(s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue,
+func checkValue(c *composer, s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue,
 	place finding.Place) {
 	for _, key := range sortedKeys(declared.Properties) {
 		_, has := value.ObjectVal[key]
@@ -209,7 +209,7 @@ func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place
 
 // requireParameters that the row, the template or one of its parameters calls required. One
 // that the step declares without a default is refused already.
-func (c *composer) requireParameters(s step) {
+func requireParameters(c *composer, s step) {
 	declared := s.task.TaskSpec.Params
 	names := map[string]bool{}
 	for _, name := range s.row.RequiredParameters {
@@ -250,7 +250,7 @@ func (c *composer) missing(s step, name string, place finding.Place, because str
 }
 
 // checkUserParameters refuses what no step takes, since it would be ignored.
-func (c *composer) checkUserParameters() {
+func checkUserParameters(c *composer) {
 	if len(c.steps) == 0 {
 		return
 	}

@@ -46,7 +46,7 @@ func isShared(name string) bool {
 var chainsResults = []string{"IMAGE_URL", "IMAGE_DIGEST", "CHAINS-GIT_URL", "CHAINS-GIT_COMMIT"}
 
 // assemble the tasks, the parameters they use and the results.
-func (c *composer) assemble() {
+func assemble(c *composer) {
 	p := &c.pipeline
 	p.Description = c.Template.Description
 	for _, name := range sortedKeys(c.used()) {
@@ -89,7 +89,7 @@ func (c *composer) assemble() {
 func (c *composer) workspaces() []api.WorkspaceBinding { return pipelineOf(c.Build).Workspaces }
 
 // bindWorkspaces ties what the tasks of the pipeline declare to its workspaces.
-func (c *composer) bindWorkspaces() {
+func bindWorkspaces(c *composer) {
 	spec := c.Build.Spec
 	available := map[string]bool{
 		sharedWorkspace:   true,
@@ -151,7 +151,7 @@ func (c *composer) bindWorkspaces() {
 }
 
 // makeRun makes the run of the pipeline, and what must exist before it.
-func (c *composer) makeRun(o *Output) {
+func makeRun(c *composer, o *Output) {
 	b, p := c.Build, c.pipeline
 	run := &tektonv1.PipelineRun{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "tekton.dev/v1", Kind: "PipelineRun"},
@@ -162,12 +162,12 @@ func (c *composer) makeRun(o *Output) {
 			run.Labels[k] = v
 		}
 	}
-	run.Annotations = c.runAnnotations()
+	run.Annotations = runAnnotations(c)
 	for _, param := range p.Params {
 		run.Spec.Params = append(run.Spec.Params,
 			tektonv1.Param{Name: param.Name, Value: c.spec[param.Name].ParamValue})
 		if param.Name == recipe.Secrets {
-			c.checkKeys()
+			checkKeys(c)
 		}
 	}
 	template := podTemplate(b.Spec)
@@ -183,7 +183,7 @@ func (c *composer) makeRun(o *Output) {
 	if one := b.Spec.Platforms; len(one) == 1 && nativeNodes(b) { // all pods share a volume
 		template.NodeSelector = nodesOf(one[0], template.NodeSelector)
 	}
-	run.Spec.TaskRunSpecs = c.taskRunSpecs()
+	run.Spec.TaskRunSpecs = taskRunSpecs(c)
 	if limit := c.timeout(); limit > 0 {
 		run.Spec.Timeouts = &tektonv1.TimeoutFields{Pipeline: &metav1.Duration{Duration: limit}}
 	}
@@ -199,7 +199,7 @@ func (c *composer) makeRun(o *Output) {
 		})
 	}
 	for _, w := range p.Workspaces {
-		binding := c.workspace(w.Name)
+		binding := workspace(c, w.Name)
 		if w.Name == sharedWorkspace && keepsWorkspace(b.Spec) {
 			claim := &corev1.PersistentVolumeClaim{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
@@ -264,7 +264,7 @@ func (c *composer) makeRun(o *Output) {
 }
 
 // runAnnotations are the build's, and what the run is an attempt of.
-func (c *composer) runAnnotations() map[string]string {
+func runAnnotations(c *composer) map[string]string {
 	b, out := c.Build, map[string]string{}
 	maps.Copy(out, b.Spec.Annotations)
 	out[keys.AnnotationBuild] = b.Name
@@ -281,7 +281,7 @@ func (c *composer) runAnnotations() map[string]string {
 	}
 	setIf(out, keys.AnnotationImage, Image(b))
 	if Attests(b, c.Template) {
-		out[keys.AnnotationMaterials] = tekton.JSON(c.materials())
+		out[keys.AnnotationMaterials] = tekton.JSON(materials(c))
 	}
 	if b.Spec.Source.PullRequest != nil {
 		out[ChainsSigned] = "failed"
@@ -327,7 +327,7 @@ func keepsWorkspace(spec api.AgentBuildSpec) bool {
 // taskRunSpecs give the build's resources to the task that makes the image, pods in
 // which containers are made a security context that allows it, and those of a platform
 // its nodes.
-func (c *composer) taskRunSpecs() (out []tektonv1.PipelineTaskRunSpec) {
+func taskRunSpecs(c *composer) (out []tektonv1.PipelineTaskRunSpec) {
 	b, settings := c.Build, ptr.Deref(c.Build.Spec.Pod, api.PodSettings{})
 	var makers []string
 	if settings.Resources != nil {
@@ -412,7 +412,7 @@ func (c *composer) timeout() time.Duration {
 	return limit
 }
 
-func (c *composer) workspace(name string) tektonv1.WorkspaceBinding {
+func workspace(c *composer, name string) tektonv1.WorkspaceBinding {
 	spec, binding := c.Build.Spec, tektonv1.WorkspaceBinding{Name: name}
 	for _, w := range c.workspaces() {
 		if w.Name != name {

@@ -96,7 +96,7 @@ func architecture(platform string) string {
 
 // checkPlatforms refuses platforms that are not built, and steps that would see one of
 // several.
-func (c *composer) checkPlatforms() {
+func checkPlatforms(c *composer) {
 	spec := c.Build.Spec
 	for i, platform := range spec.Platforms {
 		field := fmt.Sprintf("spec.platforms[%d]", i)
@@ -130,16 +130,16 @@ func (c *composer) checkPlatforms() {
 		}
 	}
 	if len(spec.Platforms) > 0 {
-		c.checkPlatformSteps()
+		checkPlatformSteps(c)
 		if nativeNodes(c.Build) {
-			c.checkPlatformNodes()
+			checkPlatformNodes(c)
 		}
 	}
 }
 
 // checkPlatformSteps makes sure that steps which make an image make it for a platform, and
 // that steps which read the image of several platforms read all of them.
-func (c *composer) checkPlatformSteps() {
+func checkPlatformSteps(c *composer) {
 	builder := "use builder: buildkit, or remove spec.platforms"
 	if recipe.ListsAll(c.Build) {
 		builder = "list a step with the parameter platform, such as buildkit-build-step, or " +
@@ -174,7 +174,7 @@ func (c *composer) checkPlatformSteps() {
 
 // checkPlatformNodes refuses what could never be scheduled: Tekton's pods wait for
 // such a node until the run's timeout.
-func (c *composer) checkPlatformNodes() {
+func checkPlatformNodes(c *composer) {
 	spec := c.Build.Spec
 	architectures := map[string]bool{}
 	asked := ptr.Deref(spec.Pod, api.PodSettings{}).NodeSelector[corev1.LabelArchStable]
@@ -205,7 +205,7 @@ func (c *composer) checkPlatformNodes() {
 }
 
 // fanOut makes a task for each platform of each step that makes the image of one.
-func (c *composer) fanOut() {
+func fanOut(c *composer) {
 	platforms := c.Build.Spec.Platforms
 	tasks := map[string][]string{} // that a step became
 	for _, s := range c.steps {
@@ -228,7 +228,7 @@ func (c *composer) fanOut() {
 			s.task = tekton.Retarget(s.task, tasks)
 			all = append(all, s)
 		default:
-			looking := c.lookingAtEach(s)
+			looking := lookingAtEach(c, s)
 			for i, name := range names {
 				samePlatform := map[string][]string{}
 				for step, became := range tasks {
@@ -250,7 +250,7 @@ func (c *composer) fanOut() {
 
 // lookingAtEach is the task of a step that looks at the image of each platform, with
 // the digest of one of them before it is spread.
-func (c *composer) lookingAtEach(s step) tektonv1.PipelineTask {
+func lookingAtEach(c *composer, s step) tektonv1.PipelineTask {
 	reference, pushed := c.ofPlatform(s)
 	if !s.looks() || pushed == "" {
 		return s.task

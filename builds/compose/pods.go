@@ -22,7 +22,7 @@ import (
 // in the pod of another one that task. A row stays a task of its own where the build lists the
 // whole pipeline, where that other row is switched off, and, with a warning, where the two cannot
 // be one task.
-func (c *composer) sharePods() {
+func sharePods(c *composer) {
 	if recipe.ListsAll(c.Build) {
 		return
 	}
@@ -96,11 +96,11 @@ func staysApart(t *recipe.Template, head, next tektonv1.PipelineTask) bool {
 
 // takeOwnSources changes the tasks of rows with sourceFrom to have a source of their own, and the
 // task that packs it too where that clones it.
-func (c *composer) takeOwnSources() {
+func takeOwnSources(c *composer) {
 	from := map[string]string{} // the step that packs, by task
 	for _, s := range c.steps {
 		pack := s.row.SourceFrom
-		if pack == "" || !c.checkOwnSource(s) {
+		if pack == "" || !checkOwnSource(c, s) {
 			continue
 		}
 		packs := c.taskOf(pack)
@@ -136,7 +136,7 @@ func (c *composer) takeOwnSources() {
 }
 
 // checkOwnSource reports whether a row with sourceFrom can have its source.
-func (c *composer) checkOwnSource(s step) bool {
+func checkOwnSource(c *composer, s step) bool {
 	bad := func(reason, hint, format string, args ...any) bool {
 		c.fault(s.row.Name, s.at(".sourceFrom"), reason, hint, format, args...)
 		return false

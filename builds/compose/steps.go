@@ -61,7 +61,7 @@ func (c *composer) useOne() string {
 }
 
 // listRows makes steps of the template's rows and the build's, without the disabled ones.
-func (c *composer) listRows() {
+func listRows(c *composer) {
 	template, complete := c.Template, recipe.ListsAll(c.Build)
 	var rows []step
 	ofTemplate := func(row recipe.Row) step {
@@ -124,7 +124,7 @@ func adjusted(row recipe.Row, user *api.Step, complete bool) (_ recipe.Row, enab
 }
 
 // readFiles gives the steps their files, and leaves out those that have none.
-func (c *composer) readFiles() {
+func readFiles(c *composer) {
 	bytes, values := 0, 0
 	rows := c.steps
 	c.steps = nil
@@ -166,7 +166,7 @@ func (c *composer) readFiles() {
 var operators = map[string]selection.Operator{"in": selection.In, "notin": selection.NotIn}
 
 // makeTask makes the pipeline task of a step.
-func (c *composer) makeTask(s *step) {
+func makeTask(c *composer, s *step) {
 	task := *s.file.Task.DeepCopy()
 	for i := range task.Params {
 		task.Params[i].SetDefaults(background())
@@ -182,13 +182,13 @@ func (c *composer) makeTask(s *step) {
 		s.task.When = append(s.task.When, tektonv1.WhenExpression{Input: w.Input,
 			Operator: operators[w.Operator], Values: w.Values})
 	}
-	c.setParameters(s)
-	c.mountSecrets(&s.task.TaskSpec.TaskSpec)
-	c.mapImages(s.file.Doc, &s.task)
+	setParameters(c, s)
+	mountSecrets(c, &s.task.TaskSpec.TaskSpec)
+	mapImages(c, s.file.Doc, &s.task)
 }
 
 // order says what each step waits for: the step before it, or what its row says.
-func (c *composer) order() {
+func order(c *composer) {
 	rows := c.Template.Steps
 	// instead of a step that is left out are those that it would wait for
 	var instead func(name string, seen map[string]bool) []string
