@@ -55,10 +55,10 @@ type Image struct {
 // Run renders a folder of a source. files are those of the source, by their path
 // relative to its root. What is wrong is among the findings; an error among them
 // leaves no files.
-func Run(files map[string][]byte, o Options) (r Result) {
+func Run(files map[string][]byte, o Options) Result {
 	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config, withImages: o.Images}
-	r = b.run()
-	if finding.Failed(r.Findings) {
+	r := b.run()
+	if r.Findings = b.findings; finding.Failed(r.Findings) {
 		r.Files, r.Images, r.Objects = nil, nil, 0
 	}
 	return r
@@ -70,51 +70,53 @@ type builder struct {
 	config     string
 	opt        render.Options
 	withImages bool
+	findings   []finding.Finding
 
+	folders map[string]bool   // roots of kustomizations
+	visits  int               // of kustomizations
+	values  int               // that kustomize reads
 	origins map[string]origin // of the files of a built kustomization
 }
 
-// problem is a finding about a file of the source.
-func problem(rule, file, message, hint string) finding.Finding {
-	return finding.Finding{Rule: rule, Severity: finding.Error, Message: message, Hint: hint,
-		Place: finding.Place{File: file}}
+// report adds an error about a file of the source.
+func (b *builder) report(rule, file, message, hint string) *finding.Finding {
+	b.findings = append(b.findings, finding.Finding{Rule: rule, Severity: finding.Error,
+		Message: message, Hint: hint, Place: finding.Place{File: file}})
+	return &b.findings[len(b.findings)-1]
 }
 
 func (b *builder) run() (r Result) {
-	report := func(rule, file, message, hint string) {
-		r.Findings = append(r.Findings, problem(rule, file, message, hint))
-	}
 	if strings.HasPrefix(b.folder, "../") || b.folder == ".." {
-		message := fmt.Sprintf("the path %q leads out of the source", b.folder)
-		report("source/path", "", message, "name a folder inside the source")
+		b.report("source/path", "", fmt.Sprintf("the path %q leads out of the source", b.folder),
+			"name a folder inside the source")
 		return r
 	}
 	var inputs []render.File
 	if kustomization := b.kustomization(b.folder); kustomization != "" {
-		inputs, r.Findings = b.kustomize(kustomization)
+		inputs = b.kustomize(kustomization)
 	} else {
-		inputs, r.Findings = b.plain()
+		inputs = b.plain()
 	}
-	if finding.Failed(r.Findings) {
-		return r
+	if !finding.Failed(b.findings) {
+		b.settings()
 	}
-	if r.Findings = append(r.Findings, b.settings()...); finding.Failed(r.Findings) {
+	if finding.Failed(b.findings) {
 		return r
 	}
 	rendered, err := render.Run(render.Source{Files: inputs}, b.opt)
 	r.Stats = rendered.Stats
-	r.Findings = append(r.Findings, b.locate(inputs, rendered.Findings)...)
+	b.findings = append(b.findings, b.locate(inputs, rendered.Findings)...)
 	if err != nil {
-		report("source/render", "", err.Error(), "")
+		b.report("source/render", "", err.Error(), "")
 	}
-	if finding.Failed(r.Findings) {
+	if finding.Failed(b.findings) {
 		return r
 	}
 	r.Files = make(map[string][]byte, len(rendered.Files))
 	for _, f := range rendered.Files {
 		text, objects, err := host.ForCluster(f)
 		if err != nil {
-			report("source/render", f.Path, err.Error(), "")
+			b.report("source/render", f.Path, err.Error(), "")
 			continue
 		}
 		if objects == 0 {
@@ -127,13 +129,13 @@ func (b *builder) run() (r Result) {
 		r.Files[name] = text
 		r.Objects += objects
 		if b.withImages {
-			r.Findings = append(r.Findings, b.images(&r, render.File{Path: f.Path, Data: text})...)
+			b.images(&r, render.File{Path: f.Path, Data: text})
 		}
 	}
 	b.locateImages(inputs, r.Images)
 	if r.Objects == 0 {
-		report("source/empty", "", fmt.Sprintf("no Kubernetes object is left of the folder %s",
-			b.folder),
+		b.report("source/empty", "",
+			fmt.Sprintf("no Kubernetes object is left of the folder %s", b.folder),
 			"an empty artifact would delete everything that the last one applied: "+
 				"correct spec.path, or delete the RenderedSource")
 		return r
@@ -142,21 +144,22 @@ func (b *builder) run() (r Result) {
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
 		return f.Severity != finding.Error
 	})
-	if r.Findings = append(r.Findings, b.locate(inputs, found)...); err != nil {
-		report("source/render", "", err.Error(), "")
+	if b.findings = append(b.findings, b.locate(inputs, found)...); err != nil {
+		b.report("source/render", "", err.Error(), "")
 	}
 	return r
 }
 
 // images adds the images of a file to the result. An object that cannot be read is an error, since
 // it might run one.
-func (b *builder) images(r *Result, f render.File) (findings []finding.Finding) {
+func (b *builder) images(r *Result, f render.File) {
 	own, _ := images.Rows(b.opt.Config) // the render has reported what is wrong with them
 	render.Objects(f, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
 			text := "looking for images: " + err.Error()
-			findings = append(findings, o.Finding(finding.Error, "source/render", krm.Node{}, text, ""))
+			f := o.Finding(finding.Error, "source/render", krm.Node{}, text, "")
+			b.findings = append(b.findings, f)
 			return
 		}
 		for _, image := range images.Judged(value, own...) {
@@ -164,7 +167,6 @@ func (b *builder) images(r *Result, f render.File) (findings []finding.Finding) 
 				Image{image, o.Finding(finding.Error, "", krm.Node{}, "", "").Place})
 		}
 	})
-	return findings
 }
 
 // locateImages sets the files of the source, and the lines of images. An image that the render has
@@ -183,7 +185,7 @@ func (b *builder) locateImages(inputs []render.File, images []Image) {
 }
 
 // plain lists the manifests of a folder without a kustomization.
-func (b *builder) plain() (inputs []render.File, findings []finding.Finding) {
+func (b *builder) plain() (inputs []render.File) {
 	exists := false
 	for _, file := range slices.Sorted(maps.Keys(b.files)) {
 		relative, inside := b.relative(file)
@@ -194,26 +196,23 @@ func (b *builder) plain() (inputs []render.File, findings []finding.Finding) {
 		switch base := path.Base(file); {
 		case hidden(relative):
 		case slices.Contains(konfig.RecognizedKustomizationFileNames(), base):
-			findings = append(findings, problem("source/kustomization", file,
+			b.report("source/kustomization", file,
 				"the folder above it has no kustomization, so this one is not built",
-				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path"))
+				"add a kustomization.yaml to "+b.folder+", or name this folder in spec.path")
 		case base == "Chart.yaml":
-			findings = append(findings,
-				problem("source/helm-chart", file, "a Helm chart is not rendered here",
-					"use a HelmRelease, or commit the output of helm template"))
+			b.report("source/helm-chart", file, "a Helm chart is not rendered here",
+				"use a HelmRelease, or commit the output of helm template")
 		case relative == render.ConfigFile || relative == render.MisnamedConfig ||
 			relative == render.LockFile:
 		case render.IsManifest(file):
-			_, beyond := limit(file, b.files[file])
-			findings = append(findings, beyond...)
+			b.limit(file, b.files[file])
 			inputs = append(inputs, render.File{Path: relative, Data: b.files[file]})
 		}
 	}
 	if !exists {
-		text := fmt.Sprintf("the source has no folder %s", b.folder)
-		findings = append(findings, problem("source/path", "", text, "correct spec.path"))
+		b.report("source/path", "", "the source has no folder "+b.folder, "correct spec.path")
 	}
-	return inputs, findings
+	return inputs
 }
 
 // relative returns the path of a file below the folder.
@@ -240,14 +239,15 @@ func (b *builder) kustomization(folder string) string {
 	return ""
 }
 
-func (b *builder) settings() (findings []finding.Finding) {
+func (b *builder) settings() {
 	b.opt.ObjectsOnly = true
 	file := path.Clean(b.config)
 	for at := b.folder; b.config == ""; at = path.Dir(at) {
 		file = path.Join(at, render.ConfigFile)
 		_, found := b.files[file]
 		if misnamed := path.Join(at, render.MisnamedConfig); b.files[misnamed] != nil {
-			return []finding.Finding{render.Misnamed(misnamed, found)}
+			b.findings = append(b.findings, render.Misnamed(misnamed, found))
+			return
 		}
 		if found || at == "." {
 			break
@@ -255,26 +255,24 @@ func (b *builder) settings() (findings []finding.Finding) {
 	}
 	data, ok := b.files[file]
 	if !ok && b.config != "" {
-		f := problem("config/invalid", file, "the source does not have this file", "correct spec.config")
-		return []finding.Finding{f}
+		b.report("config/invalid", file, "the source does not have this file",
+			"correct spec.config")
+		return
 	}
 	lock := path.Join(b.folder, render.LockFile)
-	for _, name := range []string{file, lock} {
-		_, beyond := limit(name, b.files[name])
-		findings = append(findings, beyond...)
+	b.limit(file, b.files[file])
+	b.limit(lock, b.files[lock])
+	if finding.Failed(b.findings) {
+		return
 	}
-	if len(findings) > 0 {
-		return findings
-	}
+	var ofConfig, ofLock []finding.Finding
 	if ok {
-		b.opt.Config, findings = render.ReadConfig(data, file)
+		b.opt.Config, ofConfig = render.ReadConfig(data, file)
 	}
 	if data, ok := b.files[lock]; ok {
-		var found []finding.Finding
-		b.opt.Lock, found = render.ReadLock(data, lock)
-		findings = append(findings, found...)
+		b.opt.Lock, ofLock = render.ReadLock(data, lock)
 	}
-	return findings
+	b.findings = slices.Concat(b.findings, ofConfig, ofLock)
 }
 
 // locate replaces the files in findings by those of the source.

@@ -43,16 +43,16 @@ type origin struct{ file, kind, name string }
 // Kustomize builds the kustomization of a folder as Run does: a file for each object.
 func Kustomize(files map[string][]byte, folder string) ([]render.File, []finding.Finding) {
 	b := builder{files: files, folder: folder}
-	return b.kustomize(b.kustomization(folder))
+	return b.kustomize(b.kustomization(folder)), b.findings
 }
 
 // kustomize builds a kustomization, after it has made sure that it needs nothing from outside the
 // source, and returns a file for each object.
-func (b *builder) kustomize(file string) (inputs []render.File, findings []finding.Finding) {
-	w := walk{builder: b, folders: map[string]bool{}}
-	top := w.visit(file, nil)
-	if finding.Failed(w.findings) || top == nil {
-		return nil, w.findings
+func (b *builder) kustomize(file string) (inputs []render.File) {
+	b.folders = map[string]bool{}
+	top := b.visit(file, nil)
+	if finding.Failed(b.findings) || top == nil {
+		return nil
 	}
 	disk := filesys.MakeFsInMemory()
 	content, err := b.outermost(top, file)
@@ -60,19 +60,19 @@ func (b *builder) kustomize(file string) (inputs []render.File, findings []findi
 		err = disk.WriteFile(path.Join("/", b.folder, referencesFile), references())
 	}
 	if err != nil {
-		return nil, []finding.Finding{problem("source/kustomize", file, err.Error(), "")}
+		b.report("source/kustomize", file, err.Error(), "")
+		return nil
 	}
-	var left []finding.Finding // what a build may read as a file, and not as YAML
+	var left builder // what a build may read as a file, and not as YAML
 	for _, name := range slices.Sorted(maps.Keys(b.files)) {
 		data := b.files[name]
 		if name == file {
 			data = content
 		}
-		if w.reads(name) && path.Base(name) != referencesFile {
-			if _, beyond := limit(name, data); len(beyond) > 0 {
-				left = append(left, beyond...)
-				continue
-			}
+		if !b.reads(name) || path.Base(name) == referencesFile {
+			continue
+		}
+		if _, within := left.limit(name, data); within {
 			// A name that kustomize does not allow cannot be referred to either.
 			_ = disk.WriteFile("/"+name, data)
 		}
@@ -80,8 +80,10 @@ func (b *builder) kustomize(file string) (inputs []render.File, findings []findi
 	objects, err := runKustomize(disk, path.Join("/", b.folder))
 	if err != nil {
 		message := strings.ReplaceAll(err.Error(), "'/", "'")
-		hint := "kustomize build " + b.folder + " shows the same"
-		return nil, append(left, problem("source/kustomize", file, text.Printable(message), hint))
+		b.findings = append(b.findings, left.findings...)
+		b.report("source/kustomize", file, text.Printable(message),
+			"kustomize build "+b.folder+" shows the same")
+		return nil
 	}
 	return b.collect(objects)
 }
@@ -144,8 +146,7 @@ func isRenderConfig(data []byte) (is bool) {
 }
 
 // collect writes each object to a file of its own, named after it.
-func (b *builder) collect(objects resmap.ResMap) (inputs []render.File,
-	findings []finding.Finding) {
+func (b *builder) collect(objects resmap.ResMap) (inputs []render.File) {
 	b.origins = map[string]origin{}
 	for _, o := range objects.Resources() {
 		from, err := o.GetOrigin()
@@ -157,8 +158,9 @@ func (b *builder) collect(objects resmap.ResMap) (inputs []render.File,
 			text, err = o.AsYAML()
 		}
 		if err != nil {
-			text := fmt.Sprintf("reading %s %s: %v", o.GetKind(), o.GetName(), err)
-			return nil, []finding.Finding{problem("source/kustomize", "", text, "")}
+			b.report("source/kustomize", "",
+				fmt.Sprintf("reading %s %s: %v", o.GetKind(), o.GetName(), err), "")
+			return nil
 		}
 		name := fileName(o.GetKind(), o.GetNamespace(), o.GetName(), o.GetGvk().Group)
 		for n := 2; b.origins[name] != (origin{}); n++ {
@@ -172,7 +174,7 @@ func (b *builder) collect(objects resmap.ResMap) (inputs []render.File,
 		inputs = append(inputs, render.File{Path: name, Data: text})
 	}
 	slices.SortFunc(inputs, func(a, b render.File) int { return strings.Compare(a.Path, b.Path) })
-	return inputs, nil
+	return inputs
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9.-]+`)
@@ -225,21 +227,11 @@ func (b *builder) lineOf(at origin, field string) (line int) {
 	return line
 }
 
-// walk visits the kustomizations that a build reads, and finds what a build must
-// not do.
-type walk struct {
-	*builder
-	folders  map[string]bool // roots of kustomizations
-	visits   int
-	values   int // that kustomize reads
-	findings []finding.Finding
-}
-
 // reads reports whether a build may read a file: kustomize reads files at or
 // below the root of a kustomization.
-func (w *walk) reads(file string) bool {
+func (b *builder) reads(file string) bool {
 	for dir := path.Dir(file); ; dir = path.Dir(dir) {
-		if w.folders[dir] {
+		if b.folders[dir] {
 			return true
 		}
 		if dir == "." || dir == "/" {
@@ -248,48 +240,47 @@ func (w *walk) reads(file string) bool {
 	}
 }
 
-func (w *walk) report(file, message, hint string) {
-	w.findings = append(w.findings, problem("source/kustomization", file, message, hint))
+// refuse a kustomization, or what it names.
+func (b *builder) refuse(file, message, hint string) *finding.Finding {
+	return b.report("source/kustomization", file, message, hint)
 }
 
 // visit a kustomization and its bases. above are the folders that lead to it.
-func (w *walk) visit(file string, above []string) *types.Kustomization {
+func (b *builder) visit(file string, above []string) *types.Kustomization {
 	folder := path.Dir(file)
 	if slices.Contains(above, folder) {
 		chain := strings.Join(append(above, folder), " → ")
-		w.report(file, "the kustomization is its own base: "+chain,
+		b.refuse(file, "the kustomization is its own base: "+chain,
 			"remove one of these references")
 		return nil
 	}
-	if w.visits++; w.visits == maxVisits+1 {
-		w.report(file, fmt.Sprintf("the build has more than %d bases", maxVisits),
+	if b.visits++; b.visits == maxVisits+1 {
+		b.refuse(file, fmt.Sprintf("the build has more than %d bases", maxVisits),
 			"refer to each base once")
 	}
-	if w.visits > maxVisits || !w.limited(file) {
+	if b.visits > maxVisits || !b.limited(file) {
 		return nil
 	}
 	k := &types.Kustomization{}
-	if err := k.Unmarshal(w.files[file]); err != nil {
-		f := problem("source/kustomization", file, text.Printable(err.Error()),
-			"correct the kustomization")
+	if err := k.Unmarshal(b.files[file]); err != nil {
+		f := b.refuse(file, text.Printable(err.Error()), "correct the kustomization")
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			f.Line, _ = strconv.Atoi(m[1])
 		}
-		w.findings = append(w.findings, f)
 		return nil
 	}
 	k.FixKustomization()
-	w.folders[folder] = true
-	w.local(file, w.files[file], free)
+	b.folders[folder] = true
+	b.local(file, b.files[file], free)
 	if len(k.HelmCharts) > 0 {
-		w.report(file, "helmCharts are not rendered here",
+		b.refuse(file, "helmCharts are not rendered here",
 			"use a HelmRelease, or commit the output of helm template")
 	}
 	for _, entry := range slices.Concat(k.Resources, k.Components) {
-		w.entry(file, entry, append(slices.Clone(above), folder))
+		b.entry(file, entry, append(slices.Clone(above), folder))
 	}
 	for _, entry := range slices.Concat(k.Generators, k.Transformers, k.Validators) {
-		w.plugin(file, entry, len(above) == 0)
+		b.plugin(file, entry, len(above) == 0)
 	}
 	return k
 }
@@ -298,61 +289,60 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 
 // entry follows a resource or component: a file of the source, or a folder with
 // a kustomization.
-func (w *walk) entry(file, entry string, above []string) {
+func (b *builder) entry(file, entry string, above []string) {
 	// What has none of these is never a remote base to kustomize.
 	if strings.ContainsAny(entry, ":@?") ||
 		strings.HasPrefix(strings.ToLower(entry), "github.com/") {
 		text := fmt.Sprintf("%q is a remote base, which is not fetched", text.Shown(entry))
-		w.report(file, text, "put its files into the source")
+		b.refuse(file, text, "put its files into the source")
 		return
 	}
 	name := path.Join(path.Dir(file), entry)
-	if data, ok := w.files[name]; ok {
-		if w.limited(name) {
-			w.syntax(name, data)
+	if data, ok := b.files[name]; ok {
+		if b.limited(name) {
+			b.syntax(name, data)
 		}
 		return
 	}
-	base := w.kustomization(name)
+	base := b.kustomization(name)
 	if path.IsAbs(entry) || strings.HasPrefix(name, "..") || base == "" {
 		text := fmt.Sprintf(
 			"the source has neither a file %q nor a folder of that name with a kustomization", entry)
-		w.report(file, text, "correct the reference")
+		b.refuse(file, text, "correct the reference")
 		return
 	}
-	w.visit(base, above)
+	b.visit(base, above)
 }
 
 // limited reports whether a file, and all that was read before it, is within the limits.
-func (w *walk) limited(file string) bool {
-	before := w.values
-	values, beyond := limit(file, w.files[file])
-	w.findings = append(w.findings, beyond...)
-	if w.values += values; before <= maxBuilt && w.values > maxBuilt {
-		text := fmt.Sprintf("with this file the build reads more than %d values", maxBuilt)
-		w.findings = append(w.findings,
-			problem("source/limit", file, text, "build the package in parts"))
+func (b *builder) limited(file string) bool {
+	before := b.values
+	values, within := b.limit(file, b.files[file])
+	if b.values += values; before <= maxBuilt && b.values > maxBuilt {
+		b.report("source/limit", file,
+			fmt.Sprintf("with this file the build reads more than %d values", maxBuilt),
+			"build the package in parts")
 	}
-	return len(beyond) == 0 && w.values <= maxBuilt
+	return within && b.values <= maxBuilt
 }
 
 // syntax reports what cannot be read in a file of resources, with its line, which kustomize omits.
-func (w *walk) syntax(name string, data []byte) {
+func (b *builder) syntax(name string, data []byte) {
 	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
 		if _, err := o.Read(data, d, item, krm.Origin{File: name, Line: line}); err != nil {
-			w.findings = append(w.findings, render.SyntaxFinding(err, data[d.Start:d.End]))
+			b.findings = append(b.findings, render.SyntaxFinding(err, data[d.Start:d.End]))
 		}
 	})
 }
 
 // plugin checks the configuration of a generator, transformer or validator: of kustomize's own,
 // and without URLs, which it would fetch.
-func (w *walk) plugin(file, entry string, outermost bool) {
+func (b *builder) plugin(file, entry string, outermost bool) {
 	content, where := []byte(entry), file
-	if data, ok := w.files[path.Join(path.Dir(file), entry)]; ok {
+	if data, ok := b.files[path.Join(path.Dir(file), entry)]; ok {
 		content, where = data, path.Join(path.Dir(file), entry)
-		if !w.limited(where) {
+		if !b.limited(where) {
 			return
 		}
 		if outermost && isRenderConfig(data) {
@@ -374,12 +364,12 @@ func (w *walk) plugin(file, entry string, outermost bool) {
 		}
 	}
 	if err != nil {
-		w.report(where, text.Printable(err.Error()),
+		b.refuse(where, text.Printable(err.Error()),
 			"name a file with the configuration of one of kustomize's "+
 				"own plugins; armature.yaml belongs into the outermost kustomization")
 		return
 	}
-	w.local(where, content, nil)
+	b.local(where, content, nil)
 }
 
 // free are the fields of a kustomization whose strings are values and never files, and those whose
@@ -391,11 +381,11 @@ var free = []string{
 }
 
 // local reports the URLs in all fields of a file but the free ones: kustomize would fetch them.
-func (w *walk) local(file string, data []byte, free []string) {
+func (b *builder) local(file string, data []byte, free []string) {
 	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(data),
 		OmitReaderAnnotations: true}).Read()
 	if err != nil {
-		w.report(file, text.Printable(err.Error()), "correct the kustomization")
+		b.refuse(file, text.Printable(err.Error()), "correct the kustomization")
 		return
 	}
 	seen := map[*yaml.Node]bool{} // an alias may repeat a node any number of times
@@ -406,7 +396,7 @@ func (w *walk) local(file string, data []byte, free []string) {
 		}
 		seen[n] = true
 		if n.Kind == yaml.ScalarNode && remote(n.Value) {
-			w.report(file, fmt.Sprintf("%q is not fetched", text.Shown(n.Value)),
+			b.refuse(file, fmt.Sprintf("%q is not fetched", text.Shown(n.Value)),
 				"put the file into the source")
 		}
 		visit(n.Alias)

@@ -7,7 +7,6 @@ import (
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 
-	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
 
@@ -22,14 +21,13 @@ const (
 	maxNesting = 100       // of flow collections in each other
 )
 
-// limit reports the first document of a file that is beyond the limits, and counts the
-// values of all of them.
-func limit(file string, data []byte) (values int, findings []finding.Finding) {
-	refuse := func(line int, text string, args ...any) (int, []finding.Finding) {
-		f := problem("source/limit", file, fmt.Sprintf(text, args...),
-			"split it, or leave it out of the source")
-		f.Line = line
-		return values, []finding.Finding{f}
+// limit reports the first document of a file that is beyond the limits. It counts the values of
+// all of them.
+func (b *builder) limit(file string, data []byte) (values int, within bool) {
+	refuse := func(line int, text string, args ...any) (int, bool) {
+		b.report("source/limit", file, fmt.Sprintf(text, args...),
+			"split it, or leave it out of the source").Line = line
+		return values, false
 	}
 	if len(data) > maxFile {
 		return refuse(0, "the file has %d bytes, more than %d", len(data), maxFile)
@@ -58,7 +56,7 @@ func limit(file string, data []byte) (values int, findings []finding.Finding) {
 			}
 		}
 	}
-	return values, nil
+	return values, true
 }
 
 // count returns at least the number of values of a document: each follows one of these characters,
