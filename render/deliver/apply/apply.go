@@ -28,6 +28,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -197,7 +199,11 @@ func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
 	if last := len(p.Steps) - 1; p.deletes &&
 		(len(p.old.Entries) == 0 || p.Steps[last].rank.stage == home && p.Steps[last].Done) {
 		p.gone = true
-		return removeInventory(ctx, c, p.old)
+		err := c.client.Delete(ctx, p.old.stored, client.Preconditions{UID: &p.old.stored.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting the inventory of %s: %w", p.Package, brief{err})
+		}
+		return nil
 	}
 	if err := save(ctx, c, p.old); err != nil {
 		return err
@@ -230,12 +236,8 @@ func perform(ctx context.Context, c *Cluster, p *Plan, group []*Step) error {
 	if err != nil {
 		return err
 	}
-	var crds []*Step
-	for _, s := range having(work, Create, Change) {
-		if s.GroupKind == crdKind {
-			crds = append(crds, s)
-		}
-	}
+	crds := slices.DeleteFunc(having(work, Create, Change),
+		func(s *Step) bool { return s.GroupKind != crdKind })
 	if err := wait(ctx, c, p.Package, crds, false, p.opt); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,15 +77,9 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 // target returns what an autoscaler scales. The API server reports an invalid reference.
 func (s scaler) target(u *unstructured.Unstructured) ID {
 	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "scaleTargetRef")
-	id := ID{Namespace: u.GetNamespace(), Name: ref["name"],
-		GroupKind: schema.GroupKind{Group: "apps", Kind: ref["kind"]}}
-	if ref["kind"] == "" {
-		id.GroupKind.Kind = s.defaultKind
-	}
-	if ref["apiVersion"] != "" {
-		id.GroupKind.Group = schema.FromAPIVersionAndKind(ref["apiVersion"], "").Group
-	}
-	return id
+	kind := schema.FromAPIVersionAndKind(cmp.Or(ref["apiVersion"], "apps/v1"),
+		cmp.Or(ref["kind"], s.defaultKind))
+	return ID{Namespace: u.GetNamespace(), Name: ref["name"], GroupKind: kind.GroupKind()}
 }
 
 func replicas(u *unstructured.Unstructured) bool {

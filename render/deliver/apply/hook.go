@@ -150,8 +150,8 @@ func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step,
 	if phase == postSync {
 		what = "the other objects are applied"
 	}
-	all = append(all, fmt.Errorf("a %s hook did not succeed, %s; the next apply deletes its Job and "+
-		"runs it again", phase, what))
+	all = append(all, fmt.Errorf("a %s hook did not succeed, %s; the next apply deletes its Job "+
+		"and runs it again", phase, what))
 	return multi.Errors(all...)
 }
 

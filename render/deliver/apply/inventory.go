@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 	"github.com/armature-dev/armature/render/deliver/health"
 )
@@ -182,21 +183,20 @@ func ParseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
 	text := []byte(cm.Data[objectsKey])
 	if packed, ok := cm.BinaryData[objectsGzipKey]; ok {
 		z, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			return broken(err)
+		if err == nil {
+			text, err = io.ReadAll(io.LimitReader(z, inventoryLimit+1))
 		}
-		if text, err = io.ReadAll(io.LimitReader(z, inventoryLimit+1)); err != nil {
+		if err != nil {
 			return broken(err)
 		}
 		if len(text) > inventoryLimit {
 			return broken(fmt.Errorf("it unpacks to more than %d MiB", inventoryLimit>>20))
 		}
 	}
-	var err error
-	if v.Entries, err = parseEntries(text); err != nil {
-		return broken(err)
-	}
-	if v.Hooks, err = parseEntries([]byte(cm.Data[hooksKey])); err != nil {
+	var err, err2 error
+	v.Entries, err = parseEntries(text)
+	v.Hooks, err2 = parseEntries([]byte(cm.Data[hooksKey]))
+	if err := cmp.Or(err, err2); err != nil {
 		return broken(err)
 	}
 	return v, nil
@@ -290,10 +290,8 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(text); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
+	_, err := z.Write(text)
+	if err := multi.Errors(err, z.Close()); err != nil {
 		return nil, err
 	}
 	cm.BinaryData = map[string][]byte{objectsGzipKey: packed.Bytes()}
@@ -320,28 +318,18 @@ func save(ctx context.Context, c *Cluster, v *Inventory) error {
 		cm.ResourceVersion, cm.UID = v.stored.ResourceVersion, v.stored.UID
 		err = c.client.Update(ctx, cm)
 	}
+	changed := ""
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		now, failed := c.Inventory(ctx, v.Package)
 		if failed == nil && same(now.stored) {
-			v.stored = now.stored // the answer to our own request got lost
-			return nil
+			cm, err = now.stored, nil // the answer to our own request got lost
 		}
-		return fmt.Errorf("writing the inventory of %s: another client changed it: apply again: %w",
-			v.Package, brief{err})
+		changed = "another client changed it: apply again: "
 	}
 	if err != nil {
-		return fmt.Errorf("writing the inventory of %s: %w", v.Package, brief{err})
+		return fmt.Errorf("writing the inventory of %s: %s%w", v.Package, changed, brief{err})
 	}
 	v.stored = cm
-	return nil
-}
-
-// removeInventory deletes the inventory of a package that is gone.
-func removeInventory(ctx context.Context, c *Cluster, v *Inventory) error {
-	err := c.client.Delete(ctx, v.stored, client.Preconditions{UID: &v.stored.UID})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the inventory of %s: %w", v.Package, brief{err})
-	}
 	return nil
 }
 

@@ -46,19 +46,15 @@ const (
 )
 
 func stageOf(kind schema.GroupKind) int {
+	// Kubernetes's own groups have no dot, or end in k8s.io.
+	builtin := !strings.Contains(kind.Group, ".") || strings.HasSuffix(kind.Group, ".k8s.io") ||
+		kind.Group == "cluster.x-k8s.io"
 	for i, s := range stages {
-		if slices.Contains(s.kinds, kind.Kind) && builtin(kind.Group) {
+		if builtin && slices.Contains(s.kinds, kind.Kind) {
 			return i
 		}
 	}
 	return workloads
-}
-
-// builtin reports whether a group is Kubernetes's own: those have no dot, or end
-// in k8s.io.
-func builtin(group string) bool {
-	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") ||
-		group == "cluster.x-k8s.io"
 }
 
 // rank is when a step is carried out: the waves of a stage come one after the other.

@@ -3,7 +3,6 @@
 package fields
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -68,20 +67,6 @@ func Of(live *unstructured.Unstructured, is func(manager, operation string) bool
 		}
 	}
 	return all
-}
-
-// ownedBy is the union of the fields of some managers.
-func ownedBy(live *unstructured.Unstructured,
-	is func(manager, operation string) bool) *fieldpath.Set {
-	union := &fieldpath.Set{}
-	for _, fields := range Of(live, is) {
-		some := &fieldpath.Set{}
-		if text, err := json.Marshal(fields); err == nil &&
-			some.FromJSON(bytes.NewReader(text)) == nil {
-			union = union.Union(some)
-		}
-	}
-	return union
 }
 
 // Equal reports whether a dry run left an object as it was. Status and other

@@ -1,6 +1,8 @@
 package fields
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,7 +85,14 @@ func Leave(body, live *unstructured.Unstructured, is func(manager, operation str
 	ignored [][]string) {
 	ours, now := &fieldpath.Set{}, map[string]any(nil)
 	if live != nil {
-		ours, now = ownedBy(live, is), live.Object
+		now = live.Object
+		for _, fields := range Of(live, is) {
+			some := &fieldpath.Set{}
+			text, err := json.Marshal(fields)
+			if err == nil && some.FromJSON(bytes.NewReader(text)) == nil {
+				ours = ours.Union(some)
+			}
+		}
 	}
 	for _, path := range ignored {
 		leave(body.Object, now, ours, false, path)
