@@ -139,8 +139,8 @@ func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, direct client.Cl
 	if err := multi.Errors(
 		mgr.Add(manager.RunnableFunc(lead)),
 		mgr.Add(manager.RunnableFunc(rights)),
-		managers.Unclaimed{Options: r.Options.Options, Lease: lease, Kind: &api.RenderedSourceList{},
-			Report: r.unclaimed}.Setup(mgr),
+		managers.Unclaimed{Options: r.Options.Options, Lease: lease,
+			Kind: &api.RenderedSourceList{}, Report: r.unclaimed}.Setup(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("archives", func(*http.Request) error {
 			if !serving.Load() {
@@ -203,8 +203,8 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager) error {
 					predicate.Funcs{UpdateFunc: artifactChanged}))
 			}
 			if err != nil && ctx.Err() == nil {
-				r.Log.Error(err, "this kind of source is not watched: its changes are seen at each "+
-					"interval", "kind", kind)
+				r.Log.Error(err, "this kind of source is not watched: its changes are seen at "+
+					"each interval", "kind", kind)
 			}
 		}()
 	}

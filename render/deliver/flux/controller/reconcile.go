@@ -376,8 +376,11 @@ func (r *Reconciler) finish(ctx context.Context, c client.Client,
 	r.metrics.attempted(source, reason)
 	process.Conditions{List: &s.Conditions, Generation: source.Generation}.Report(failed, reason,
 		message)
+	if len(message) > 1000 { // the API takes 1 KiB
+		message = strings.ToValidUTF8(message[:1000], "") + "…"
+	}
 	if isNew {
-		emit(r.Events, source, kind, reason, message)
+		r.Events.Eventf(source, nil, kind, reason, "Render", "%s", message)
 	}
 	if equality.Semantic.DeepEqual(before.Status, *s) {
 		return nil
@@ -387,12 +390,4 @@ func (r *Reconciler) finish(ctx context.Context, c client.Client,
 		return fmt.Errorf("writing status: %w", err)
 	}
 	return nil
-}
-
-// emit reports to users. The API takes 1 KiB.
-func emit(to events.EventRecorder, source *api.RenderedSource, kind, reason, message string) {
-	if len(message) > 1000 {
-		message = strings.ToValidUTF8(message[:1000], "") + "…"
-	}
-	to.Eventf(source, nil, kind, reason, "Render", "%s", message)
 }

@@ -94,8 +94,9 @@ func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client,
 					return false, errGranted
 				case err == nil:
 					if reported[n] != missing {
-						r.Log.Error(errors.New(missing), "a namespace is left out: apply its Role, "+
-							"as armature install --scope namespaced --watch prints it", "namespace", n)
+						r.Log.Error(errors.New(missing), "a namespace is left out: apply its "+
+							"Role, as armature install --scope namespaced --watch prints it",
+							"namespace", n)
 						reported[n] = missing
 					}
 					r.deny(ctx, direct, n, missing)
