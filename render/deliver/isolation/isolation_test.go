@@ -147,20 +147,21 @@ func TestWriters(t *testing.T) {
 		return rbacv1.Subject{Kind: kind, Name: name}
 	}
 	r := Rights{
-		Roles: []rbacv1.Role{{ObjectMeta: at("writer"), Rules: rule("", "pods", "create")},
-			{ObjectMeta: at("reader"), Rules: rule("", "pods", "get")}},
-		ClusterRoles: []rbacv1.ClusterRole{{ObjectMeta: at("cluster-admin"),
-			Rules: rule("*", "*", "*")},
+		Roles: rbacv1.RoleList{Items: []rbacv1.Role{
+			{ObjectMeta: at("writer"), Rules: rule("", "pods", "create")},
+			{ObjectMeta: at("reader"), Rules: rule("", "pods", "get")}}},
+		ClusterRoles: rbacv1.ClusterRoleList{Items: []rbacv1.ClusterRole{
+			{ObjectMeta: at("cluster-admin"), Rules: rule("*", "*", "*")},
 			{ObjectMeta: at("view"), Rules: rule("", "pods,secrets,events", "get,list")},
-			{ObjectMeta: at("reader"), Rules: rule("*", "*", "*")}},
-		Bindings: []rbacv1.RoleBinding{
+			{ObjectMeta: at("reader"), Rules: rule("*", "*", "*")}}},
+		Bindings: rbacv1.RoleBindingList{Items: []rbacv1.RoleBinding{
 			{ObjectMeta: at("team"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "writer"},
 				Subjects: []rbacv1.Subject{account("", "default"), named("User", "jane"),
 					account("platform", "controller")}},
 			{ObjectMeta: at("read"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "reader"},
 				Subjects: []rbacv1.Subject{named("User", "reader")}},
-		},
-		ClusterBindings: []rbacv1.ClusterRoleBinding{
+		}},
+		ClusterBindings: rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{
 			{ObjectMeta: at("admins"),
 				RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "cluster-admin"},
 				Subjects: []rbacv1.Subject{named("Group", "system:masters"), named("Group", "sre"),
@@ -174,7 +175,7 @@ func TestWriters(t *testing.T) {
 				Subjects: []rbacv1.Subject{named("Group", "system:authenticated")}},
 			{ObjectMeta: at("gone"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"},
 				Subjects: []rbacv1.Subject{named("User", "jane")}},
-		},
+		}},
 	}
 	var here, everywhere []string
 	for _, w := range Writers(r, "builds", "ServiceAccount platform/controller", "kube-system",

@@ -11,10 +11,10 @@ import (
 
 // Rights of a namespace: its Roles and RoleBindings, and those of the cluster.
 type Rights struct {
-	Roles           []rbacv1.Role
-	ClusterRoles    []rbacv1.ClusterRole
-	Bindings        []rbacv1.RoleBinding
-	ClusterBindings []rbacv1.ClusterRoleBinding
+	Roles           rbacv1.RoleList
+	ClusterRoles    rbacv1.ClusterRoleList
+	Bindings        rbacv1.RoleBindingList
+	ClusterBindings rbacv1.ClusterRoleBindingList
 }
 
 // Writer may change what isolated runs consist of.
@@ -35,10 +35,10 @@ func (w Writer) String() string { return fmt.Sprintf("%s may %s, by %s", w.Subje
 // of Kubernetes and Tekton, and what Kubernetes makes itself.
 func Writers(r Rights, namespace, controller string, trusted ...string) (writers []Writer) {
 	rules := map[string][]rbacv1.PolicyRule{}
-	for _, role := range r.Roles {
+	for _, role := range r.Roles.Items {
 		rules["Role "+role.Name] = role.Rules
 	}
-	for _, role := range r.ClusterRoles {
+	for _, role := range r.ClusterRoles.Items {
 		rules["ClusterRole "+role.Name] = role.Rules
 	}
 	add := func(ref rbacv1.RoleRef, subjects []rbacv1.Subject, binding string, here bool) {
@@ -68,10 +68,10 @@ func Writers(r Rights, namespace, controller string, trusted ...string) (writers
 			}
 		}
 	}
-	for _, b := range r.Bindings {
+	for _, b := range r.Bindings.Items {
 		add(b.RoleRef, b.Subjects, "RoleBinding "+b.Name, true)
 	}
-	for _, b := range r.ClusterBindings {
+	for _, b := range r.ClusterBindings.Items {
 		add(b.RoleRef, b.Subjects, "ClusterRoleBinding "+b.Name, false)
 	}
 	slices.SortFunc(writers, func(a, b Writer) int {

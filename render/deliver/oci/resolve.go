@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -112,37 +112,28 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 		return nil, explain("listing", repo.Tag("*"), err)
 	}
 	tags = slices.DeleteFunc(tags, attached().MatchString)
-	found := make([]*Tagged, len(tags))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
-	for i, tag := range tags {
-		group.Go(func() (err error) {
-			found[i], err = describe(ctx, repo.Tag(tag), opt)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	list := make([]Tagged, len(tags))
+	failed := multi.Each(len(tags), func(i int) (err error) {
+		list[i], err = describe(ctx, repo.Tag(tags[i]), opt)
+		return err
+	})
+	if err := multi.Errors(failed...); err != nil {
 		return nil, err
 	}
-	list := make([]Tagged, 0, len(found))
-	for _, t := range found {
-		if t != nil {
-			list = append(list, *t)
-		}
-	}
+	list = slices.DeleteFunc(list, func(t Tagged) bool { return t == Tagged{} })
 	slices.SortFunc(list, func(a, b Tagged) int { return strings.Compare(a.Tag, b.Tag) })
 	return list, nil
 }
 
-// describe returns nil for a tag that is not a rendered package.
-func describe(ctx context.Context, tag name.Tag, opt Options) (*Tagged, error) {
+// describe returns the zero Tagged for a tag that is not a rendered package.
+func describe(ctx context.Context, tag name.Tag, opt Options) (Tagged, error) {
 	found, _, err := opt.get(ctx, "listing", tag)
 	if err != nil {
-		return nil, err
+		return Tagged{}, err
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(found.Manifest))
 	if err != nil || manifest.Config.MediaType != ConfigMediaType {
-		return nil, nil // an index, or an image of another kind
+		return Tagged{}, nil // an index, or an image of another kind
 	}
-	return &Tagged{tag.TagStr(), found.Digest.String(), originOf(manifest.Annotations)}, nil
+	return Tagged{tag.TagStr(), found.Digest.String(), originOf(manifest.Annotations)}, nil
 }

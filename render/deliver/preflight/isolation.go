@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,20 +59,16 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 // writers in the namespace of attested runs, beside the platform.
 func (c *cluster) writers(ctx context.Context, n *needs.Need,
 	d *appsv1.Deployment) (string, error) {
-	roles, clusterRoles := &rbacv1.RoleList{}, &rbacv1.ClusterRoleList{}
-	bindings, clusterBindings := &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}
-	for _, list := range []client.ObjectList{roles, clusterRoles, bindings, clusterBindings} {
+	var r isolation.Rights
+	for _, list := range []client.ObjectList{&r.Roles, &r.ClusterRoles, &r.Bindings,
+		&r.ClusterBindings} {
 		if err := c.List(ctx, list, client.InNamespace(n.Name)); err != nil {
 			return "", err
 		}
 	}
 	account := "ServiceAccount " + d.Namespace + "/" + d.Spec.Template.Spec.ServiceAccountName
-	found := isolation.Writers(isolation.Rights{Roles: roles.Items,
-		ClusterRoles: clusterRoles.Items, Bindings: bindings.Items,
-		ClusterBindings: clusterBindings.Items},
-		n.Name, account, "kube-system", tektonNamespace)
 	var here, everywhere []string
-	for _, w := range found {
+	for _, w := range isolation.Writers(r, n.Name, account, "kube-system", tektonNamespace) {
 		if w.Here {
 			here = append(here, w.String())
 		} else {
