@@ -30,15 +30,17 @@ func (s *Step) Diff() (string, error) {
 			return "", err
 		}
 	}
-	old, err := textOf(before)
-	if err != nil {
-		return "", err
+	var texts [2][]byte
+	for i, u := range []*unstructured.Unstructured{before, after} {
+		if u == nil {
+			continue
+		}
+		var err error
+		if texts[i], err = yaml.Marshal(u.Object); err != nil {
+			return "", err
+		}
 	}
-	changed, err := textOf(after)
-	if err != nil {
-		return "", err
-	}
-	return string(diff.Diff("live "+s.Title(), old, "wanted "+s.Title(), changed)), nil
+	return string(diff.Diff("live "+s.Title(), texts[0], "wanted "+s.Title(), texts[1])), nil
 }
 
 // mask hides the values of a Secret on both sides of a diff, as ssa does. Either side
@@ -54,13 +56,6 @@ func mask(before, after *unstructured.Unstructured) error {
 		delete(u.Object, "stringData") // package.go has made data of it
 	}
 	return ssa.SanitizeUnstructuredData(before, after)
-}
-
-func textOf(u *unstructured.Unstructured) ([]byte, error) {
-	if u == nil {
-		return nil, nil
-	}
-	return yaml.Marshal(u.Object)
 }
 
 // shown is a copy of an object as people want to see it.

@@ -101,9 +101,8 @@ func Condition(u *unstructured.Unstructured, kind string) status.BasicCondition 
 	if u == nil {
 		return status.BasicCondition{}
 	}
-	conditions, err := status.GetObjectWithConditions(u.Object)
-	if err == nil {
-		for _, c := range conditions.Status.Conditions {
+	if of, err := status.GetObjectWithConditions(u.Object); err == nil {
+		for _, c := range of.Status.Conditions {
 			if c.Type == kind {
 				return c
 			}

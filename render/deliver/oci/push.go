@@ -39,10 +39,9 @@ type Metadata struct {
 func Push(ctx context.Context, ref string, files []render.File, meta Metadata,
 	opt Options) (Result, error) {
 	image, result, err := Artifact(files, meta)
-	if err != nil {
-		return Result{}, err
+	if err == nil {
+		result.Ref, err = PushImage(ctx, ref, image, opt)
 	}
-	result.Ref, err = PushImage(ctx, ref, image, opt)
 	return result, err
 }
 

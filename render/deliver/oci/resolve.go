@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -51,15 +52,12 @@ func ofPlatform(ref name.Reference, platform string, options []remote.Option) (s
 		return "", explain("resolving", ref, err)
 	}
 	config, err := found.ConfigFile()
-	if err != nil {
+	digest, err2 := found.Digest()
+	if err := cmp.Or(err, err2); err != nil {
 		return "", explain("resolving", ref, err)
 	}
 	if have := config.Platform(); have == nil || !have.Satisfies(*want) {
 		return "", fmt.Errorf("%s is not for %s but for %s", ref, platform, have)
-	}
-	digest, err := found.Digest()
-	if err != nil {
-		return "", explain("resolving", ref, err)
 	}
 	return digest.String(), nil
 }

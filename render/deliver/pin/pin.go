@@ -126,19 +126,18 @@ func stepImages(text string, found map[string]bool) error {
 // platform applies to all images; "" keeps the platform of each image in before, or means all.
 func Resolve(ctx context.Context, found Found, before []api.LockedImage, platform string,
 	opt oci.Options, resolved func()) ([]api.LockedImage, error) {
-	images, digested := found.Open, found.Digested
+	images := found.Open
 	was := make(map[string]api.LockedImage)
 	for _, image := range before {
 		was[image.Image] = image
 	}
 	locked := make([]api.LockedImage, len(images))
-	total := len(images) + len(digested)
+	total := len(images) + len(found.Digested)
 	failed := multi.Each(total, func(i int) error {
-		if i >= len(images) {
-			if opt.Verify == nil {
-				return nil
-			}
-			_, err := oci.Resolve(ctx, digested[i-len(images)], "", opt)
+		if i >= len(images) && opt.Verify == nil {
+			return nil
+		} else if i >= len(images) {
+			_, err := oci.Resolve(ctx, found.Digested[i-len(images)], "", opt)
 			return err
 		}
 		image := images[i]

@@ -91,13 +91,12 @@ func checkImage(ref name.Digest, options []remote.Option) (*Skill, error) {
 	}
 	defer content.Close()
 	s, err := unpack(content)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if _, err = io.Copy(io.Discard, content); err != nil { // compares it, at its end
+			err = fmt.Errorf("reading its layer: %w", err)
+		}
 	}
-	if _, err := io.Copy(io.Discard, content); err != nil { // compares it, at its end
-		return nil, fmt.Errorf("reading its layer: %w", err)
-	}
-	return s, nil
+	return s, err
 }
 
 // unpack judges the content of a layer.
@@ -124,11 +123,8 @@ func unpack(packed io.Reader) (s *Skill, err error) {
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case s == nil:
-		return nil, fmt.Errorf("it has no %s at its root", Manifest)
+	if err == nil && s == nil {
+		err = fmt.Errorf("it has no %s at its root", Manifest)
 	}
-	return s, nil
+	return s, err
 }
