@@ -184,7 +184,7 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager) error {
 	if err := await(ctx, mgr, rendered, published); err != nil {
 		return err
 	}
-	if err := r.sweep(ctx); err != nil {
+	if err := sweep(ctx, r); err != nil {
 		return err
 	}
 	c, err := r.setup(mgr)
@@ -230,7 +230,7 @@ func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKi
 }
 
 // sweep archives of RenderedSources that were deleted while no controller ran.
-func (r *Reconciler) sweep(ctx context.Context) error {
+func sweep(ctx context.Context, r *Reconciler) error {
 	namespaces := r.Namespaces
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}

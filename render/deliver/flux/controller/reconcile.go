@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 	defer func() {
 		r.metrics.flux.RecordDuration(reference(source.Namespace, source.Name), begun)
 	}()
-	if err := r.mark(ctx, source, controllerutil.AddFinalizer); err != nil {
+	if err := mark(ctx, r.Client, source, controllerutil.AddFinalizer); err != nil {
 		return reconcile.Result{}, fmt.Errorf("adding the finalizer: %w", err)
 	}
 	before := source.DeepCopy()
@@ -163,17 +163,17 @@ func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource,
 	if err := r.forget(request); err != nil {
 		return err
 	}
-	return client.IgnoreNotFound(r.mark(ctx, source, controllerutil.RemoveFinalizer))
+	return client.IgnoreNotFound(mark(ctx, r.Client, source, controllerutil.RemoveFinalizer))
 }
 
 // mark adds or removes the finalizer.
-func (r *Reconciler) mark(ctx context.Context, source *api.RenderedSource,
+func mark(ctx context.Context, c client.Client, source *api.RenderedSource,
 	change func(client.Object, string) bool) error {
 	before := source.DeepCopy()
 	if !change(source, keys.FinalizerSource) {
 		return nil
 	}
-	return r.Client.Patch(ctx, source,
+	return c.Patch(ctx, source,
 		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
