@@ -56,6 +56,7 @@ type requests struct {
 func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	if q.command != nil {
 		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
 		defer context.AfterFunc(q.command, cancel)()
 		r = r.WithContext(ctx)
 	}

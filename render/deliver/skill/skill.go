@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -80,15 +81,12 @@ func Read(folder string) (s *Skill, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range files {
-		if f.Name == Manifest {
-			if s, err = parse(f.Data); err != nil {
-				return nil, fmt.Errorf("%s: %w", Manifest, err)
-			}
-		}
-	}
-	if s == nil {
+	at := slices.IndexFunc(files, func(f archive.Entry) bool { return f.Name == Manifest })
+	if at < 0 {
 		return nil, fmt.Errorf("%s has no %s: it is not a skill", folder, Manifest)
+	}
+	if s, err = parse(files[at].Data); err != nil {
+		return nil, fmt.Errorf("%s: %w", Manifest, err)
 	}
 	if base := filepath.Base(absolute); s.Name != base {
 		return nil, fmt.Errorf("%s: the name %q is not the folder's, %q: rename one of the two",
