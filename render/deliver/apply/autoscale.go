@@ -41,33 +41,29 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 		}
 	}
 	for _, kind := range scalers {
-		for id, s := range p.wanted {
-			if id.GroupKind == kind.GroupKind {
-				if target := p.wanted[kind.target(s.want.author)]; target != nil {
-					target.seen.scaled = true
-				}
+		var found []unstructured.Unstructured
+		if len(namespaces) > 0 {
+			m, err := c.served(kind.WithVersion(kind.version))
+			if err == nil {
+				found, err = c.list(ctx, m.GroupVersionKind, namespaces)
+			}
+			// What they scaled shows as a conflict; a CRD may just have gone.
+			if err != nil && !errors.Is(err, errNotServed) && !apierrors.IsForbidden(err) &&
+				!apierrors.IsNotFound(err) {
+				return fmt.Errorf("looking for autoscalers: %w", err)
 			}
 		}
-		if len(namespaces) == 0 {
-			continue
+		for id, s := range p.wanted {
+			if id.GroupKind == kind.GroupKind {
+				found = append(found, *s.want.author)
+			}
 		}
-		var live []unstructured.Unstructured
-		m, err := c.served(kind.WithVersion(kind.version))
-		if err == nil {
-			live, err = c.list(ctx, m.GroupVersionKind, namespaces)
-		}
-		if errors.Is(err, errNotServed) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			continue // what they scaled shows as a conflict; a CRD may just have gone
-		}
-		if err != nil {
-			return fmt.Errorf("looking for autoscalers: %w", err)
-		}
-		for i := range live {
-			goes := dropped[live[i].GetUID()] || slices.ContainsFunc(live[i].GetOwnerReferences(),
+		for _, u := range found {
+			goes := dropped[u.GetUID()] || slices.ContainsFunc(u.GetOwnerReferences(),
 				func(r metav1.OwnerReference) bool { return dropped[r.UID] })
-			if target := p.wanted[kind.target(&live[i])]; target != nil {
-				target.seen.scaled, target.seen.unscaled =
-					target.seen.scaled || !goes, target.seen.unscaled || goes
+			if target := p.wanted[kind.target(&u)]; target != nil {
+				target.seen.scaled = target.seen.scaled || !goes
+				target.seen.unscaled = target.seen.unscaled || goes
 			}
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,24 +67,21 @@ func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, err
 			return Live{}, fmt.Errorf("listing %s: %w", resource.GroupResource(), err)
 		}
 	}
-	var err1, err2, err3 error
-	l.Pods, err1 = typed[corev1.Pod](pods)
-	l.ConfigMaps, err2 = typed[corev1.ConfigMap](configMaps)
-	l.Events, err3 = typed[corev1.Event](events)
-	return l, multi.Errors(err1, err2, err3)
+	err := multi.Errors(typed(pods, &l.Pods), typed(configMaps, &l.ConfigMaps),
+		typed(events, &l.Events))
+	return l, err
 }
 
 // typed converts objects to their type.
-func typed[T any](objects []*unstructured.Unstructured) ([]*T, error) {
-	all := make([]*T, len(objects))
-	for i, o := range objects {
-		all[i] = new(T)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, all[i]); err != nil {
-			return nil, fmt.Errorf("reading %s %s/%s: %w", o.GetKind(), o.GetNamespace(),
-				o.GetName(), err)
+func typed[T any](objects []*unstructured.Unstructured, into *[]*T) error {
+	for _, o := range objects {
+		x := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, x); err != nil {
+			return fmt.Errorf("reading %s %s/%s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), err)
 		}
+		*into = append(*into, x)
 	}
-	return all, nil
+	return nil
 }
 
 // isActor reports whether a workload was rendered for an AsyncActor.

@@ -32,14 +32,13 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 }
 
 // objects are those of a type.
-func objects[T any](t *testing.T, texts ...string) []*T {
+func objects[T any](t *testing.T, texts ...string) (made []*T) {
 	t.Helper()
 	var all []*unstructured.Unstructured
 	for _, text := range texts {
 		all = append(all, object(t, text))
 	}
-	made, err := typed[T](all)
-	if err != nil {
+	if err := typed(all, &made); err != nil {
 		t.Fatal(err)
 	}
 	return made
