@@ -179,6 +179,11 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []finding.Finding, 
 			"reading the functionConfig: it is not an object: write a RenderConfig or a ConfigMap")
 	}
 	if field.Value.GetKind() == "ConfigMap" {
+		if data := field.Value.Field("data"); !data.IsNilOrEmpty() &&
+			data.Value.YNode().Kind != yaml.MappingNode {
+			return nil, nil, errors.New("reading the functionConfig: its data is not a mapping: " +
+				"write each setting as a field of data")
+		}
 		return WithSettings(nil, field.Value.GetDataMap(), "functionConfig")
 	}
 	text, err := krm.BlockStyle(field.Value)

@@ -208,6 +208,10 @@ func TestRefused(t *testing.T) {
 		"plugin folder": {
 			in: "-- kustomization.yaml --\ntransformers: [t]\n-- t/kustomization.yaml --\n" +
 				"resources: []\n", want: "neither a file of the source nor a configuration"},
+		"plugin with a list of annotations": {
+			in: "-- kustomization.yaml --\ntransformers: [t.yaml]\n-- t.yaml --\napiVersion: builtin\n" +
+				"kind: PatchTransformer\nmetadata: {name: t, annotations: [a]}\n",
+			want: "expected MappingNode but got SequenceNode"},
 		"function": {
 			in: "-- b/kustomization.yaml --\ntransformers: [armature.yaml]\n-- b/armature.yaml --\n" +
 				config + "-- kustomization.yaml --\nresources: [b]\n",

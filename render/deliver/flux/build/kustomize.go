@@ -358,9 +358,10 @@ func (b *builder) plugin(file, entry string, outermost bool) {
 		if err != nil {
 			break
 		}
-		if _, ok := n.GetAnnotations()["config.kubernetes.io/function"]; ok {
-			err = fmt.Errorf("%s %s is a function, and functions do not run here", n.GetKind(),
-				n.GetName())
+		// Unlike Lookup, the accessors of RNode panic where a list is in the place of a mapping.
+		function, wrong := n.Pipe(yaml.Lookup("metadata", "annotations", "config.kubernetes.io/function"))
+		if err = wrong; function != nil {
+			err = fmt.Errorf("%q is a function, and functions do not run here", text.Shown(entry))
 		}
 	}
 	if err != nil {
