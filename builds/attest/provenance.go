@@ -45,7 +45,8 @@ type internalParameters struct {
 	BuildUID types.UID `json:"buildUID"`
 }
 
-// makeProvenance of a run. Its times are the run's, so that it is the same whenever it is made.
+// makeProvenance returns the provenance of a run. Its times are the run's, so that it is the same
+// whenever it is made.
 func (i *inspection) makeProvenance() error {
 	at := slices.IndexFunc(i.Run.Spec.Params,
 		func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })

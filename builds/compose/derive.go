@@ -145,7 +145,7 @@ const maxCacheTag = 108
 // decides what is built, so isolated runs have none.
 func takesCache(t *recipe.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
 
-// caches of a build, each empty for none.
+// caches names the caches of a build, each empty for none.
 //
 // The first one is the image in a registry that holds the layers of a build. The task that builds
 // writes to it, and has no login to push with.

@@ -101,7 +101,8 @@ type Material struct {
 	Digest string `json:"digest"`
 }
 
-// Materials of a run of an attested template, in its annotation keys.AnnotationMaterials.
+// Materials returns the inputs of a run of an attested template, in its annotation
+// keys.AnnotationMaterials.
 type Materials struct {
 	Template Material `json:"template"`
 	// Steps are the materials of the steps, by their names in the template.
@@ -121,7 +122,7 @@ func materials(c *composer) Materials {
 	return m
 }
 
-// RunDigest of a run's spec: "sha256:" and 64 hexadecimal digits. It is the same
+// RunDigest returns that of a run's spec: "sha256:" and 64 hexadecimal digits. It is the same
 // before and after Tekton has set its defaults, and whether the run is asked to stop.
 func RunDigest(spec *tektonv1.PipelineRunSpec) string {
 	whole := stored(spec)

@@ -72,7 +72,7 @@ func (n Need) Unfit(kind string) *finding.Finding {
 			n.Purpose), n.Purpose.Hint())
 }
 
-// kinds of what a run needs: the reason and the hint if one is missing.
+// kinds has a row for each kind that a run needs: the reason and the hint if one is missing.
 var kinds = map[string]struct{ reason, hint string }{
 	"Secret":    {api.ReasonSecretNotFound, "create the Secret, or correct the name"},
 	"ConfigMap": {api.ReasonConfigMapNotFound, "create the ConfigMap, or correct the name"},
@@ -221,8 +221,8 @@ func filled(text string, known map[string]tektonv1.ParamValue) string {
 // secretsFolder is where steps that take spec.secrets find them.
 const secretsFolder = "/run/build-secrets"
 
-// mountSecrets into the containers of a task that refer to the parameter. Sidecars get none: a
-// builder's daemon is sent a secret when the Dockerfile asks for it.
+// mountSecrets mounts them in the containers of a task that refer to the parameter. Sidecars get
+// none: a builder's daemon is sent a secret when the Dockerfile asks for it.
 func mountSecrets(c *composer, task *tektonv1.TaskSpec) {
 	secrets := c.Build.Spec.Secrets
 	if len(secrets) == 0 || !recipe.Declares(task.Params, recipe.Secrets) {

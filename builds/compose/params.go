@@ -29,15 +29,15 @@ func ValueOf(p api.Parameter) tektonv1.ParamValue {
 	return *tektonv1.NewStructuredValues("")
 }
 
-// pipelineOf a build; one that has none is like an empty one.
+// pipelineOf returns the pipeline of a build; one that has none is like an empty one.
 func pipelineOf(b *api.AgentBuild) api.PipelineSpec {
 	return ptr.Deref(b.Spec.Pipeline, api.PipelineSpec{})
 }
 
-// setParameters gives a task the values of its parameters, in the documented order (000, "Parameter
-// Resolution"): the user's for this step, the user's for the pipeline, the spec's, the template's
-// for this step, the template's for all, and the step's own default, which Tekton applies. The
-// known values include that one.
+// setParameters sets in a task the values of its parameters, in the documented order (000,
+// "Parameter Resolution"): the user's for this step, the user's for the pipeline, the spec's, the
+// template's for this step, the template's for all, and the step's own default, which Tekton
+// applies. The known values include that one.
 func setParameters(c *composer, s *step) {
 	s.known = map[string]tektonv1.ParamValue{}
 	offers := "remove it: the step takes no parameters"
@@ -238,7 +238,7 @@ func requireParameters(c *composer, s step) {
 	}
 }
 
-// missing notes that nobody gives a value for a parameter of a step.
+// missing notes that a parameter of a step has no value.
 func (c *composer) missing(s step, name string, place finding.Place, because string) {
 	hint := fmt.Sprintf("set it in spec.pipeline.parameters or in the step's parameters of %s",
 		c.Place)

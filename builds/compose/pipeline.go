@@ -85,7 +85,7 @@ func assemble(c *composer) {
 	}
 }
 
-// workspaces that the build binds.
+// workspaces returns those that the build binds.
 func (c *composer) workspaces() []api.WorkspaceBinding { return pipelineOf(c.Build).Workspaces }
 
 // bindWorkspaces ties what the tasks of the pipeline declare to its workspaces.

@@ -123,7 +123,7 @@ func adjusted(row recipe.Row, user *api.Step, complete bool) (_ recipe.Row, enab
 	return row, enabled || complete
 }
 
-// readFiles gives the steps their files, and leaves out those that have none.
+// readFiles adds the files of the steps, and leaves out the steps that have none.
 func readFiles(c *composer) {
 	bytes, values := 0, 0
 	rows := c.steps

@@ -89,7 +89,8 @@ func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time,
 	return nil, nil
 }
 
-// becameOf a pod that failed: nil where its containers ended by themselves, which Tekton notices.
+// becameOf returns what became of a pod that failed: nil where its containers ended by themselves,
+// which Tekton notices.
 func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
 	since = pod.CreationTimestamp.Time
 	var disrupted *corev1.PodCondition

@@ -26,8 +26,8 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Client of a cluster. It is the dynamic one: a generated clientset, as well as controller-runtime,
-// knows every kind of Kubernetes, and sets that up whenever any command starts.
+// Client is that of a cluster. It is the dynamic one: a generated clientset, as well as
+// controller-runtime, knows every kind of Kubernetes, and sets that up whenever any command starts.
 type Client struct {
 	dynamic.Interface
 	pods, tekton rest.Interface

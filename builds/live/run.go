@@ -148,7 +148,8 @@ type Param struct {
 	From string
 }
 
-// paramsOf a task. The run has the values, and the build as it is now says which of them it gave.
+// paramsOf returns those of a task. The run has the values, and the build as it is now says which
+// of them it gave.
 func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun,
 	task *tektonv1.PipelineTask) (out []Param) {
 	given := map[string]tektonv1.ParamValue{}

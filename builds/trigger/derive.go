@@ -304,7 +304,7 @@ func hashOf(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// put a derived build where it differs from the one that is there, if it is known.
+// put writes a derived build where it differs from the one that is there, if it is known.
 func (t *Triggers) put(ctx context.Context, r *remote, b, have, want *api.AgentBuild) error {
 	label, key := b.Labels[t.Shard.Key], t.Shard.Key
 	if label != "" {

@@ -121,7 +121,7 @@ type hook struct {
 	tokens [][]byte
 }
 
-// one that a build names.
+// one returns the webhook that a build names.
 func (h *hooks) one(key types.NamespacedName) *hook {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *hooks) secrets(ctx context.Context, key types.NamespacedName) [][]byte 
 	return one.tokens
 }
 
-// hint that builds with a webhook's Secret may have moved, in a trace.
+// hint records in a trace that builds with a webhook's Secret may have moved.
 func (t *Triggers) hint(key types.NamespacedName, trace string) {
 	t.hooks.one(key).delivered.Store(true)
 	limited, cancel := context.WithTimeout(context.Background(), secretTime)

@@ -50,8 +50,8 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// Options of the triggers. Webhooks are taken for builds of all shards: another shard is told of
-// a delivery by an annotation.
+// Options are those of the triggers. Webhooks are taken for builds of all shards: another shard is
+// told of a delivery by an annotation.
 type Options struct {
 	git.Access
 	// Address takes webhooks, such as :9292; empty takes none.

@@ -21,8 +21,8 @@ const (
 		"instruction"
 )
 
-// ownFields of an entry are the catalog's and Kubernetes' own words: names with a checked syntax,
-// states, times and counts. Every other field, a new one too, is untrusted.
+// ownFields are those of an entry that are the catalog's and Kubernetes' own words: names with a
+// checked syntax, states, times and counts. Every other field, a new one too, is untrusted.
 var ownFields = []string{
 	"resource", "namespace", "name", "uid", "apiVersion", "kind", "type", "generation", "created",
 	"health", "fetched", "changed", "images", "counts", "revision",

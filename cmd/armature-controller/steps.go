@@ -42,7 +42,7 @@ func stepCommand(use, short string, run func() error, required ...string) *cobra
 		}}
 }
 
-// writeResult writes a result of a step, unless nobody asked for it.
+// writeResult writes a result of a step if it was asked for.
 func writeResult(file, text string) error {
 	if file == "" || text == "" {
 		return nil

@@ -205,8 +205,8 @@ func (s *statusOf) follow(cmd *cobra.Command) error {
 	}
 }
 
-// chains of the workloads that are called the one name that was given. A cluster without
-// AgentBuilds, or a user who may not read them, has none.
+// chains returns those of the workloads that are called the one name that was given. A cluster
+// without AgentBuilds, or a user who may not read them, has none.
 func (s *statusOf) chains(ctx context.Context, live status.Live,
 	report status.Report) (all []chain.Chain, err error) {
 	if len(s.names) != 1 {
@@ -247,7 +247,7 @@ func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResourc
 	return true, runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), into)
 }
 
-// writeChains below the tables: a line for each link, then where it stands still.
+// writeChains writes chains below the tables: a line for each link, then where it stands still.
 func writeChains(out io.Writer, chains []chain.Chain) error {
 	for _, c := range chains {
 		fmt.Fprintf(out, "\nfrom build %s to %s\n", c.Build, c.Workload)

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// File of an archive; a folder where its name ends with a slash.
+// File is one of an archive; a folder if its name ends with a slash.
 type File struct {
 	Name string
 	Mode int64
@@ -26,7 +26,7 @@ type File struct {
 }
 
 // Pack packs files into a gzipped tar archive, in the order of their names, all of one time and
-// of nobody.
+// without an owner.
 func Pack(files []File, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	zipped := gzip.NewWriter(&out)
@@ -52,7 +52,7 @@ func Pack(files []File, at time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Layer of an image with files.
+// Layer returns a layer of an image with files.
 func Layer(files []File, at time.Time, options ...tarball.LayerOption) (v1.Layer, error) {
 	packed, err := Pack(files, at)
 	if err != nil {

@@ -170,12 +170,12 @@ type Package struct {
 	Unread []string
 	// Beside is what else is applied to the cluster, whose objects count as present.
 	Beside []*Package
-	// Open says that the package has objects that nobody knows here, so that no reference can be
+	// Open says that the package has objects that are unknown here, so that no reference can be
 	// held to lead nowhere.
 	Open bool
 
-	// Evaluate reports what a level of Pod Security refuses of a pod template, of the container "" if
-	// it is of the pod itself. Without it the rule pod-security finds nothing.
+	// Evaluate reports what a level of Pod Security refuses of a pod template, of the container ""
+	// if it is of the pod itself. Without it the rule pod-security finds nothing.
 	Evaluate func(level string, o *krm.Object, template krm.PodTemplate,
 		report func(container string, at krm.Node, message string))
 	// Schema reports the values of an object of a built-in kind that the API server refuses.

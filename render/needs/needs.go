@@ -162,7 +162,7 @@ func (c *collector) list(o *krm.Object) {
 	}
 }
 
-// add a need, or one more object that has it. It returns the need for all of them.
+// add adds a need, or one more object that has it. It returns the need for all of them.
 func (c *collector) add(n Need, of *krm.Object) *Need {
 	key := string(n.Kind) + " " + n.Namespace + "/" + n.Name
 	if c.needs[key] == nil {

@@ -27,8 +27,8 @@ import (
 
 // What attests is a key in a Secret of the controller's namespace, a key of a KMS, or the identity
 // of the controller, which an authority certifies for a few minutes. A KMS or an authority may be
-// down, slow or hostile: it is asked beside the reconciles, in the queue of attestations, and its
-// own words go to the controller's log and not to a tenant's status.
+// down, slow or hostile: it is asked outside of the reconciles, in the queue of attestations, and
+// its own words go to the controller's log and not to a tenant's status.
 
 // Fields of the key's Secret, as cosign makes them.
 const keyField, passwordField = "cosign.key", "cosign.password"

@@ -58,7 +58,8 @@ type Definitions struct {
 	Problem error
 }
 
-// Find the template and the steps of a build. The error is for faults that may pass by themselves.
+// Find finds the template and the steps of a build. The error is for faults that may pass by
+// themselves.
 func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, error) {
 	namespaces := l.namespaces(b)
 	name := recipe.TemplateName(b.Spec.Mode)

@@ -13,9 +13,9 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Of err, which may be nil, a *finding.Finding, or many joined ones. All are errors, and the rule
-// of each is the reason of the condition, one of the api.Reason constants. An error of another kind
-// becomes a finding without a place and a rule.
+// Of returns the findings of err, which may be nil, a *finding.Finding, or many joined ones. All
+// are errors, and the rule of each is the reason of the condition, one of the api.Reason constants.
+// An error of another kind becomes a finding without a place and a rule.
 func Of(err error) []*finding.Finding {
 	if err == nil {
 		return nil

@@ -182,7 +182,7 @@ func (p *Policy) Signer(object []byte, now time.Time) (string, error) {
 	return "", errors.New("its signature is of an unknown kind")
 }
 
-// split a commit into its signature, "" for an unsigned one, and the signed payload: all
+// split splits a commit into its signature, "" for an unsigned one, and the signed payload: all
 // bytes except the header with the signature. More than one signature is an error, since
 // programs differ about which one counts.
 func split(object []byte) (signature string, payload []byte, err error) {

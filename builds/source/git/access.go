@@ -38,7 +38,7 @@ type Access struct {
 	Traces *traces.Tracer
 }
 
-// Login of a repository.
+// Login is what a repository is opened with.
 type Login struct {
 	Repository string
 	// Secret has the login; without a name there is none. Field names it.
@@ -56,7 +56,7 @@ func (l Login) stalled(format string, args ...any) error {
 	return process.Stalled(l.Reason, fmt.Errorf(format, args...))
 }
 
-// Open a repository with its login.
+// Open returns a repository with its login.
 func (a Access) Open(ctx context.Context, l Login) (to gitremote.Repository, _ error) {
 	parsed, err := gitrepo.Parse(l.Repository)
 	if err != nil {

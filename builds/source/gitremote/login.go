@@ -27,8 +27,8 @@ func (e *LoginError) Error() string { return e.Message + "\n  hint: " + e.Hint }
 // hostAnnotation and a number name a host that a Secret is for, as Tekton has it.
 const hostAnnotation = "tekton.dev/git-"
 
-// Take the login of a repository out of a Secret. Whoever may write a build names both, so a
-// Secret goes only to the hosts that its own annotations name; over http only to those of
+// Take returns the login of a repository from a Secret. A build names both, so that a Secret
+// goes only to the hosts that its own annotations name; over http only to those of
 // plainHTTP, which are hosts with or without a port.
 func Take(secret *corev1.Secret, address string,
 	plainHTTP []string) (map[string][]byte, *LoginError) {
@@ -74,7 +74,7 @@ func MayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *Login
 	return endpoint, nil
 }
 
-// hostIn an annotation, which is a URL or a host, with a port or without.
+// hostIn returns the host in an annotation, which is a URL or a host, with a port or without.
 func hostIn(value string) string {
 	if u, err := url.Parse(value); err == nil && u.Host != "" {
 		return strings.ToLower(u.Host)
@@ -83,7 +83,7 @@ func hostIn(value string) string {
 	return strings.ToLower(value)
 }
 
-// hostOf an endpoint, with its port where one is written.
+// hostOf returns the host of an endpoint, with its port where one is written.
 func hostOf(e *transport.Endpoint) string {
 	if e.Port == 0 || e.Port == map[string]int{"https": 443, "http": 80, "ssh": 22}[e.Protocol] {
 		return e.Host

@@ -518,11 +518,11 @@ func (r Repository) descendsOnce(ctx context.Context,
 	return request.Wants, false, err
 }
 
-// MaxTips of branches and tags are asked for at once.
+// MaxTips is how many branches and tags are asked for at once.
 const MaxTips = 256
 
-// Request for objects, and what they lead to in so many commits; zero is all. If the server can,
-// it leaves out what the filter says.
+// Request returns a request for objects, and what they lead to in so many commits; zero is all. If
+// the server can, it leaves out what the filter says.
 func (c *Conversation) Request(filter packp.Filter, depth int,
 	wants ...plumbing.Hash) *packp.UploadPackRequest {
 	request := packp.NewUploadPackRequest()

@@ -124,7 +124,7 @@ func each(packed io.ReadSeeker, visit func(*tar.Header, string, io.Reader) error
 	}
 }
 
-// inspect all entries before one is written.
+// inspect checks all entries before one is written.
 func inspect(packed io.ReadSeeker) error {
 	kinds, links := map[string]byte{}, links{} // by path
 	err := each(packed, func(h *tar.Header, name string, _ io.Reader) error {

@@ -38,8 +38,8 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Options of the controller. ImageUpdates of a shard write the builds of all shards, and those of
-// their own as soon as they have finished.
+// Options are those of the controller. ImageUpdates of a shard write the builds of all shards, and
+// those of their own as soon as they have finished.
 type Options struct {
 	git.Access
 	// Statement returns what the platform attested about an image of a build; see

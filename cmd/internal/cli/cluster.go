@@ -27,7 +27,7 @@ type Cluster struct {
 	All        bool
 }
 
-// Flags of a command that works in one namespace.
+// Flags adds those of a command that works in one namespace.
 func (k *Cluster) Flags(cmd *cobra.Command) {
 	k.LoginFlags(cmd)
 	cmd.Flags().StringVarP(&k.Namespace, "namespace", "n", "", "namespace (default: the context's)")
@@ -116,8 +116,8 @@ type Catalog struct {
 	flag, tokenFile, caFile string
 }
 
-// Flags of a command that may ask a catalog. The address has a flag of the given name, whose
-// default it has already.
+// Flags adds those of a command that may ask a catalog. The address has a flag of the given name,
+// whose default it has already.
 func (c *Catalog) Flags(f *pflag.FlagSet, name, usage string) {
 	c.flag = name
 	f.StringVar(&c.Address, name, c.Address, usage)
@@ -127,7 +127,7 @@ func (c *Catalog) Flags(f *pflag.FlagSet, name, usage string) {
 		"PEM file of the authority that signed the catalog's certificate")
 }
 
-// Connect to the server. Its warnings are printed.
+// Connect returns a client of the server. Its warnings are printed.
 func (c *Catalog) Connect(cmd *cobra.Command,
 	kubeconfig func() (*rest.Config, error)) (*ask.CatalogClient, error) {
 	server := ask.Catalog{Address: c.Address, CA: c.caFile, TokenFile: c.tokenFile,

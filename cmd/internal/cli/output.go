@@ -46,7 +46,7 @@ type Listing struct {
 	Empty   string   // what standard error says of a table without rows
 }
 
-// Add a row, with its name for -o name.
+// Add adds a row, with its name for -o name.
 func (l *Listing) Add(name string, cells ...string) {
 	l.Rows, l.Names = append(l.Rows, cells), append(l.Names, name)
 }

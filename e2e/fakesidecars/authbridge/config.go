@@ -219,7 +219,7 @@ func (x *Exchange) Route(host string) *Route {
 	return nil
 }
 
-// problems of a configuration.
+// problems collects what is wrong with a configuration.
 type problems []error
 
 // when adds a problem, if it is one.

@@ -127,7 +127,8 @@ func TestGitLab(t *testing.T) {
 	set := func() error { return f.SetStatus(t.Context(), status) }
 	post := func(body string) exchange {
 		return exchange{request: "POST " + p + "/statuses/" + commitA, status: 201, answer: `{}`,
-			body: `{"state": "running", "name": "armature/team1/weather", "ref": "main", "description": "it builds"` + body + `}`}
+			body: `{"state": "running", "name": "armature/team1/weather", "ref": "main", ` +
+				`"description": "it builds"` + body + `}`}
 	}
 	s.must(set, exchange{request: list, answer: `[]`}, post(""))
 	s.must(set,

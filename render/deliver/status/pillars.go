@@ -98,8 +98,9 @@ func configured(pods []*corev1.Pod, configMap string) []*corev1.Pod {
 		func(p *corev1.Pod) bool { return !mounts(&p.Spec, configMap) })
 }
 
-// phase of a pillar, by the generated ConfigMap, which may be nil, and the pods that have it.
-// Without pods it is Active where there should be none: scaled to zero, or between two runs.
+// phase returns that of a pillar, by the generated ConfigMap, which may be nil, and the pods that
+// have it. Without pods it is Active where there should be none: scaled to zero, or between two
+// runs.
 func phase(w *unstructured.Unstructured, cm *corev1.ConfigMap, name string,
 	pods []*corev1.Pod) (phase, message string) {
 	switch {

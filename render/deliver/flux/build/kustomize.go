@@ -240,7 +240,7 @@ func (b *builder) reads(file string) bool {
 	}
 }
 
-// refuse a kustomization, or what it names.
+// refuse reports a kustomization, or what it names.
 func (b *builder) refuse(file, message, hint string) *finding.Finding {
 	return b.report("source/kustomization", file, message, hint)
 }
