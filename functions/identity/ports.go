@@ -182,6 +182,9 @@ func tcpPorts(container krm.Node) iter.Seq2[krm.Node, int] {
 			}
 			at := p.Get("containerPort")
 			port, ok := at.Int()
+			if !at.Exists() {
+				at, ok = p, false
+			}
 			if !ok || port < 0 || port >= 1<<16 {
 				port = 0
 			}
@@ -217,6 +220,9 @@ func unreadablePort(o *krm.Object, at krm.Node, s *Settings) (f finding.Finding,
 		}
 	}
 	message := fmt.Sprintf("%q is not a number from 1 to 65535", text.Shown(at.Text()))
+	if at.Key() != "containerPort" {
+		message, hint = "it has no containerPort", "write it as - containerPort: 8080"
+	}
 	return o.Finding(finding.Error, "inject/unreadable-port", at, message, hint), true
 }
 
