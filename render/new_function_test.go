@@ -1,13 +1,17 @@
 package render
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/armature-dev/armature/functions"
+	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/testdata/labels"
 )
 
@@ -77,5 +81,43 @@ metadata:
 	if err != nil || !finding.Failed(r.Findings) ||
 		r.Findings[0].Rule != "labels/two-of-a-namespace" {
 		t.Error("two CommonLabels:", r.Findings, err)
+	}
+}
+
+// TestTwoWorkloadsOfAResource: each workload that a resource expands to has what is generated for
+// it, and not what a later one gets in the same memory.
+func TestTwoWorkloadsOfAResource(t *testing.T) {
+	pair := contract.Function{
+		Name: "pair", Kinds: []contract.Kind{{Name: "Pair", Use: contract.Expands, Own: true,
+			Groups: []contract.Group{{Name: "pair.example.com"}}, Versions: []string{"v1"}}},
+		New: func(*contract.Package) contract.Steps {
+			return contract.Steps{Expand: func(r *expand.Resource) {
+				for _, name := range []string{r.Name, r.Name + "-2"} {
+					r.Add(expand.Object{APIVersion: "apps/v1", Kind: "Deployment", Name: name,
+						Labels: map[string]string{"kagenti.io/inject": "enabled"},
+						Body: map[string]any{"spec": map[string]any{"template": map[string]any{
+							"spec": map[string]any{"containers": []any{
+								map[string]any{"name": "agent", "image": "agent"}}}}}}})
+				}
+			}}
+		},
+	}
+	const source = "apiVersion: pair.example.com/v1\nkind: Pair\nmetadata: {name: web, namespace: a}\n"
+	r, err := Run(Source{Files: []File{{Path: "a.yaml", Data: []byte(source)}}},
+		Options{table: append(functions.Table(), pair)})
+	if err != nil || finding.Failed(r.Findings) || len(r.Files) != 1 {
+		t.Fatal(r.Findings, err)
+	}
+	var names []string
+	Objects(r.Files[0], func(o *krm.Object) {
+		if o.Kind == "ConfigMap" || o.Kind == "ServiceAccount" {
+			names = append(names, o.Kind+"/"+o.Name)
+		}
+	})
+	slices.Sort(names)
+	want := []string{"ConfigMap/authbridge-config-web", "ConfigMap/authbridge-config-web-2",
+		"ServiceAccount/web", "ServiceAccount/web-2"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("(-want +got)\n%s\n%s", diff, r.Files[0].Data)
 	}
 }
