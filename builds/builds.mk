@@ -17,7 +17,7 @@ bench-builds: controlplane ## Print what the build controller costs and, where a
 generate-builds: ## Write the CRD of AgentBuild, and the goldens
 	go generate ./builds/...
 	go test ./builds/compose -run 'Golden|Broken' -update
-	go test ./builds/live -run 'Golden|Docs' -update
+	go test ./builds/client -run 'Golden|Docs' -update
 
 .PHONY: fuzz-builds
 fuzz-builds: ## Fuzz the readers of builds, templates and steps for a minute each

@@ -11,7 +11,7 @@
 //	source      resolves the revision to a commit, verifies who signed it, and packs local folders;
 //	            gitremote speaks with Git servers, which are not trusted
 //	compose     composes the pipeline and the run from the build, the template and the steps,
-//	            without a cluster; recipe reads templates and steps, tekton writes Tekton's types
+//	            without a cluster; templates reads templates and steps, tekton writes Tekton's types
 //	registry    asks registries whether a login may push, and reads what was pushed
 //	failure     says why a run failed, from one table of reasons, and whether it is tried again
 //	attest      checks what a finished run was and did, and writes SBOM, test result and
@@ -24,7 +24,7 @@
 //
 //	api         has the Go types of AgentBuild, from which the CRD and its reference are written
 //	install     writes the manifests of the controller for a set of values
-//	live        shows a run while it goes on, to the terminal and the console; graph draws a pipeline
+//	client      shows a run while it goes on, to the terminal and the console; graph draws a pipeline
 //	local       runs a build without a cluster, by BuildKit or Docker
 //
 // To add a reason why runs fail, write a row of failure/reasons.go. To add a mode or a step, write

@@ -20,7 +20,7 @@
 //	            they may list
 //	serve       answers programs: the HTTP API, the watch, the registry of MCP servers, and MCP
 //	console     answers people: pages of agents, tool servers, builds and packages, which are
-//	            brought up to date while they are open; console/facts reads what they show
+//	            brought up to date while they are open; console/resources reads what they show
 //
 // The types of the objects are in api (AgentCard), kinds/published.go (the same in the kagenti
 // operator's group) and api/kagent (what the catalog reads and writes of kagent's).

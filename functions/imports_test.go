@@ -198,11 +198,11 @@ func TestFunctionsApart(t *testing.T) {
 // clock or environment; of time, compose takes durations only, and commit is given it.
 func TestPureCores(t *testing.T) {
 	for of, bans := range map[string][]string{
-		"render":                {"os", "net", "net/http", "time", "math/rand/v2"},
-		"builds/compose":        {"os", "net", "net/http", "math/rand/v2"},
-		"builds/compose/recipe": {"os", "net", "net/http", "math/rand/v2"},
-		"builds/compose/tekton": {"os", "net", "net/http", "math/rand/v2"},
-		"builds/source/commit":  {"os", "net", "net/http", "math/rand/v2"},
+		"render":                   {"os", "net", "net/http", "time", "math/rand/v2"},
+		"builds/compose":           {"os", "net", "net/http", "math/rand/v2"},
+		"builds/compose/templates": {"os", "net", "net/http", "math/rand/v2"},
+		"builds/compose/tekton":    {"os", "net", "net/http", "math/rand/v2"},
+		"builds/source/commit":     {"os", "net", "net/http", "math/rand/v2"},
 	} {
 		imports := packages(t)[module+of].Imports
 		if !slices.Contains(imports, "fmt") {

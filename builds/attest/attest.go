@@ -18,8 +18,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -73,7 +73,7 @@ type Bill struct {
 func level(p *tektonv1.PipelineSpec) int32 {
 	for task := range tekton.Tasks(p) {
 		if tekton.Reports(&task.TaskSpec.TaskSpec, "IMAGE_DIGEST") &&
-			!recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
+			!templates.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
 			return 2
 		}
 	}
@@ -150,7 +150,7 @@ func Check(o Observed) (*Built, error) {
 // checkRun makes sure that the run is made of the spec as it is, as it was ordered, and over.
 func (i *inspection) checkRun() error {
 	run, build := i.Run, i.Build
-	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
+	now, _ := compose.InputHashes(build, templates.NoTemplate(), nil)
 	i.Image, i.commit =
 		run.Annotations[keys.AnnotationImage], run.Annotations[keys.AnnotationCommit]
 	unread := json.Unmarshal([]byte(run.Annotations[keys.AnnotationMaterials]), &i.materials)
@@ -260,7 +260,7 @@ func (i *inspection) checkPlatforms(reported []string) error {
 func (i *inspection) platformOf(t *task) (none api.PlatformStatus) {
 	for _, p := range t.ordered.Params {
 		for _, platform := range i.Platforms {
-			if p.Name == recipe.Platform && p.Value.StringVal == platform.Platform {
+			if p.Name == templates.Platform && p.Value.StringVal == platform.Platform {
 				return platform
 			}
 		}

@@ -17,10 +17,10 @@ import (
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/attest/attesttest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/templates"
+	shipped "github.com/armature-dev/armature/templates"
 )
 
 const (
@@ -34,9 +34,9 @@ var digest = "sha256:" + strings.Repeat("a", 64)
 // parts are the images of the platforms, where there are several.
 var parts = []string{"sha256:" + strings.Repeat("1", 64), "sha256:" + strings.Repeat("2", 64)}
 
-func configMap(t *testing.T, file string) recipe.ConfigMap {
+func configMap(t *testing.T, file string) templates.ConfigMap {
 	t.Helper()
-	data, err := templates.Files.ReadFile(file)
+	data, err := shipped.Files.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func configMap(t *testing.T, file string) recipe.ConfigMap {
 	if err := yaml.UnmarshalStrict(data, &cm); err != nil {
 		t.Fatal(err)
 	}
-	return recipe.ConfigMap{Namespace: "armature-system", Name: cm.Name, Data: cm.Data}
+	return templates.ConfigMap{Namespace: "armature-system", Name: cm.Name, Data: cm.Data}
 }
 
 // ordered is the build that is observed.
@@ -71,16 +71,16 @@ func composed(t *testing.T, change func(template string) string, settings compos
 	settings.BuildNamespace = "armature-builds"
 	text := configMap(t, "modes/pipeline-template-prod.yaml")
 	if change != nil {
-		text.Data[recipe.TemplateKeyYAML] = change(text.Data[recipe.TemplateKeyYAML])
+		text.Data[templates.TemplateKeyYAML] = change(text.Data[templates.TemplateKeyYAML])
 	}
-	template, err := recipe.ReadTemplate(text)
+	template, err := templates.ReadTemplate(text)
 	if err != nil {
 		return nil, err
 	}
-	steps := map[string]*recipe.Step{}
+	steps := map[string]*templates.Step{}
 	for _, name := range compose.StepNames(b, template) {
 		file := "steps/" + name + ".yaml"
-		if steps[name], err = recipe.ReadStep(configMap(t, file)); err != nil {
+		if steps[name], err = templates.ReadStep(configMap(t, file)); err != nil {
 			t.Fatal(err)
 		}
 	}

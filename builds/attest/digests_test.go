@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -32,7 +32,7 @@ func TestCollidingSpecs(t *testing.T) {
 		return b.Spec
 	}
 	hash := func(spec api.AgentBuildSpec) string {
-		hash, _ := compose.InputHashes(&api.AgentBuild{Spec: spec}, recipe.NoTemplate(), nil)
+		hash, _ := compose.InputHashes(&api.AgentBuild{Spec: spec}, templates.NoTemplate(), nil)
 		return hash
 	}
 	ordered, shown := read("ordered"), read("shown")

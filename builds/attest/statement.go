@@ -9,7 +9,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
@@ -89,8 +89,8 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 		return s, "an AgentBuild without a commit"
 	}
 	then, _ := compose.InputHashes(&api.AgentBuild{Spec: external.AgentBuild.Spec},
-		recipe.NoTemplate(), nil)
-	now, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
+		templates.NoTemplate(), nil)
+	now, _ := compose.InputHashes(build, templates.NoTemplate(), nil)
 	s.Digest, s.Repository, s.Finished, s.Current =
 		p.Digest, noted.Repository, *p.RunDetails.Metadata.FinishedOn, then == now
 	return s, ""

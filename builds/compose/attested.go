@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -33,7 +33,7 @@ const overridable = "DOCKERFILE"
 
 // Attests reports whether the images of a build are attested: its template says so, and its
 // commit is not only proposed.
-func Attests(b *api.AgentBuild, t *recipe.Template) bool {
+func Attests(b *api.AgentBuild, t *templates.Template) bool {
 	return t.Attest && b.Spec.Source.PullRequest == nil
 }
 
@@ -43,7 +43,7 @@ func Attests(b *api.AgentBuild, t *recipe.Template) bool {
 const ChainsSigned = "chains.tekton.dev/signed"
 
 // fromPlatform reports whether a ConfigMap is the platform's. Without a cluster all are.
-func (in Input) fromPlatform(d *recipe.Document) bool {
+func (in Input) fromPlatform(d *templates.Document) bool {
 	return in.Platform == "" || d.From.Namespace == in.Platform
 }
 
@@ -84,12 +84,12 @@ func checkHanded(c *composer) {
 			bad := func(hint, format string, args ...any) {
 				c.bad(api.ReasonWiredParameter, field, hint, format, args...)
 			}
-			wired := recipe.FindValue(declared.Name, s.row.DefaultParameters,
+			wired := templates.FindValue(declared.Name, s.row.DefaultParameters,
 				c.Template.GlobalParameters)
-			name := recipe.Canonical(declared.Name)
+			name := templates.Canonical(declared.Name)
 			// Given to one step alone, which the build brings itself, it means what the build says.
 			own := s.user != nil && s.user.ConfigMap != "" &&
-				recipe.Find(s.user.Parameters, declared.Name) != nil
+				templates.Find(s.user.Parameters, declared.Name) != nil
 			switch {
 			case name == overridable:
 			case wired.Type != "" && taskResult().MatchString(tekton.JSON(wired)):
@@ -97,7 +97,7 @@ func checkHanded(c *composer) {
 					bad("remove it", "step %q takes %q from another step (%s), and a build cannot "+
 						"set it", s.row.Name, declared.Name, wired.StringVal)
 				}
-			case recipe.Handed(name) && !wholeTaskResult().MatchString(text):
+			case templates.Handed(name) && !wholeTaskResult().MatchString(text):
 				bad("refer to the step that reports it, such as $(tasks.push.results.IMAGE_DIGEST)",
 					"step %q takes %q from another step, and a build cannot set it to a value of "+
 						"its own", s.row.Name, declared.Name)
@@ -114,7 +114,7 @@ func (c *composer) imageName() string {
 	if image := Image(c.Build); image != "" || c.Build.Spec.Pipeline == nil {
 		return image
 	}
-	if p := recipe.Find(c.Build.Spec.Pipeline.Parameters, "image"); p != nil && p.Value != nil {
+	if p := templates.Find(c.Build.Spec.Pipeline.Parameters, "image"); p != nil && p.Value != nil {
 		return *p.Value
 	}
 	return ""
@@ -129,7 +129,7 @@ func checkFromPlatform(c *composer) {
 	}
 	hint := fmt.Sprintf("a template with %s: true and its steps count in namespace %q only; "+
 		"remove %[1]s, or use the platform's mode", what, c.Platform)
-	check := func(d *recipe.Document, field string) {
+	check := func(d *templates.Document, field string) {
 		if !c.fromPlatform(d) {
 			c.fault("", d.At(field), api.ReasonNotPlatform, hint, "is not the platform's")
 		}
@@ -184,9 +184,9 @@ func checkLocked(c *composer) {
 	parameters := func(field string, params []api.Parameter) {
 		for i, p := range params {
 			same := func(name string) bool {
-				return recipe.Canonical(name) == recipe.Canonical(p.Name)
+				return templates.Canonical(name) == templates.Canonical(p.Name)
 			}
-			if p.Name != recipe.Timeout && !slices.ContainsFunc(template.Open.Parameters, same) &&
+			if p.Name != templates.Timeout && !slices.ContainsFunc(template.Open.Parameters, same) &&
 				!saysSpec(c, p) {
 				locks(fmt.Sprintf("%s[%d].name", field, i), "parameter %q", p.Name)
 			}
@@ -217,7 +217,7 @@ func checkLocked(c *composer) {
 		if slices.Contains(template.Open.Steps, s.Name) {
 			continue
 		}
-		byTemplate := slices.ContainsFunc(template.Steps, func(row recipe.Row) bool {
+		byTemplate := slices.ContainsFunc(template.Steps, func(row templates.Row) bool {
 			return row.Name == s.Name && ptr.Deref(row.Enabled, true)
 		})
 		if s.Enabled != nil && *s.Enabled != byTemplate {
@@ -240,12 +240,12 @@ func saysSpec(c *composer, p api.Parameter) bool {
 	}
 	source := c.Build.Spec.Source
 	// of these the build's parameters are a part of the derived value
-	switch recipe.Canonical(p.Name) {
+	switch templates.Canonical(p.Name) {
 	case "repo-url":
 		return *p.Value == source.SourceRepository
 	case "revision":
 		return *p.Value == source.SourceRevision
 	}
-	v, ok := c.spec[recipe.Canonical(p.Name)]
+	v, ok := c.spec[templates.Canonical(p.Name)]
 	return ok && *p.Value == v.StringVal
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -164,7 +164,7 @@ func TestBuildKitHasNoCredential(t *testing.T) {
 // parameter of one builder's step; plan says which of the two did. Builds of releases that
 // built with kaniko compose unchanged.
 func TestBuilderOfABuild(t *testing.T) {
-	own := configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+	own := configMap("pipeline-template-own", templates.TemplateKeyYAML,
 		"steps:\n- {name: clone, configMap: github-clone-step}\n"+
 			"- {name: kaniko-build, configMap: kaniko-docker-build-step}\n")
 	older := shippedTemplate(t, "pipeline-template-own", "pipeline-template-dev",
@@ -266,9 +266,9 @@ func TestStepsOfOtherBuilders(t *testing.T) {
 		t.Fatal(err)
 	}
 	delete(library.ConfigMaps, "buildah-build-step")
-	library.ConfigMaps["kaniko-docker-build-step-local"] = recipe.ConfigMap{
+	library.ConfigMaps["kaniko-docker-build-step-local"] = templates.ConfigMap{
 		Name: "kaniko-docker-build-step-local",
-		Data: map[string]string{recipe.StepKey: "steps: none"}}
+		Data: map[string]string{templates.StepKey: "steps: none"}}
 	builds, err := manifest.Builds("build.yaml",
 		withSpec(
 			"  mode: dev-local\n  pipeline: {parameters: [{name: PLAIN_HTTP, value: 'true'}]}\n"),
@@ -292,11 +292,11 @@ func shippedTemplate(t *testing.T, as, name, old, with string) *fstest.MapFile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := library.ConfigMaps[name].Data[recipe.TemplateKeyYAML]
+	text := library.ConfigMaps[name].Data[templates.TemplateKeyYAML]
 	if !strings.Contains(text, old) {
 		t.Fatalf("%s has no %q", name, old)
 	}
-	return configMap(as, recipe.TemplateKeyYAML, strings.Replace(text, old, with, 1))
+	return configMap(as, templates.TemplateKeyYAML, strings.Replace(text, old, with, 1))
 }
 
 func TestBuilderRefused(t *testing.T) {
@@ -311,9 +311,9 @@ func TestBuilderRefused(t *testing.T) {
 		}
 		return fstest.MapFS{
 			"template.yaml": {
-				Data: []byte(cm("pipeline-template-own", recipe.TemplateKeyYAML, template))},
-			"first.yaml":  {Data: []byte(cm("first-step", recipe.StepKey, goodFirst))},
-			"second.yaml": {Data: []byte(cm("second-step", recipe.StepKey, goodSecond))},
+				Data: []byte(cm("pipeline-template-own", templates.TemplateKeyYAML, template))},
+			"first.yaml":  {Data: []byte(cm("first-step", templates.StepKey, goodFirst))},
+			"second.yaml": {Data: []byte(cm("second-step", templates.StepKey, goodSecond))},
 		}
 	}
 	row := func(name, more string) string {
@@ -406,10 +406,10 @@ func TestControllerImageElsewhere(t *testing.T) {
 			"- name: image\n  - name: tool\n    default: $(controller.image)\n", 1),
 	} {
 		_, err := plan(t, []byte(good), fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 				goodTemplate),
-			"first.yaml":  configMap("first-step", recipe.StepKey, goodFirst),
-			"second.yaml": configMap("second-step", recipe.StepKey, second),
+			"first.yaml":  configMap("first-step", templates.StepKey, goodFirst),
+			"second.yaml": configMap("second-step", templates.StepKey, second),
 		}, compose.Settings{})
 		if err == nil || !strings.Contains(err.Error(), "$(controller.image)") {
 			t.Errorf("%s: %v", name, err)
@@ -603,7 +603,7 @@ func TestBuildKitDaemonMountsNoWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, err := recipe.ReadStep(library.ConfigMaps["buildkit-build-step"])
+	step, err := templates.ReadStep(library.ConfigMaps["buildkit-build-step"])
 	if err != nil {
 		t.Fatal(err)
 	}

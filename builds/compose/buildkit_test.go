@@ -11,7 +11,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // buildkitd is the sidecar of buildkit-build-step.
@@ -21,7 +21,7 @@ func buildkitd(t *testing.T) tektonv1.Sidecar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, err := recipe.ReadStep(library.ConfigMaps["buildkit-build-step"])
+	step, err := templates.ReadStep(library.ConfigMaps["buildkit-build-step"])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // given is the value of a parameter of the composed run, empty for none.
@@ -117,9 +117,9 @@ func TestIsolatedVolumes(t *testing.T) {
 		{"attest: true\ncache: true\n", "", "a writer of the cache decides what is built"},
 	} {
 		out, err := plan(t, []byte(good+"  timeout: 5m\n"+c.spec), fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 				c.template+"steps: [{name: only, configMap: own-step}]\n"),
-			"step.yaml": configMap("own-step", recipe.StepKey, step),
+			"step.yaml": configMap("own-step", templates.StepKey, step),
 		}, settings)
 		if (err == nil) != (c.problem == "") ||
 			err != nil && !strings.Contains(err.Error(), c.problem) {
@@ -199,9 +199,9 @@ func TestCacheOfATemplate(t *testing.T) {
 			"no step of this pipeline takes cache-mode"},
 	} {
 		out, err := plan(t, []byte(good+"  timeout: 5m\n"+c.spec), fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 				c.template+"steps: [{name: only, configMap: own-step}]\n"),
-			"step.yaml": configMap("own-step", recipe.StepKey, c.step),
+			"step.yaml": configMap("own-step", templates.StepKey, c.step),
 		}, compose.Settings{})
 		if c.problem != "" {
 			if err == nil || !strings.Contains(err.Error(), c.problem) {

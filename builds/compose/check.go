@@ -12,8 +12,8 @@ import (
 	"knative.dev/pkg/apis"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -233,6 +233,6 @@ func translate(c *composer, refused *apis.FieldError, p *tektonv1.Pipeline) {
 			continue
 		}
 		c.fault(task, place, api.ReasonInvalidPipeline,
-			"Tekton refuses this; change the step or the template there", "%s", recipe.Sentence(e))
+			"Tekton refuses this; change the step or the template there", "%s", templates.Sentence(e))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/gitrepo"
@@ -90,13 +90,13 @@ func checkBuilder(c *composer) {
 	const field = "spec.builder"
 	offered := template.Builders()
 	switch {
-	case recipe.ListsAll(c.Build):
+	case templates.ListsAll(c.Build):
 		c.invalid(field, "remove spec.builder, or list no configMap",
 			"spec.pipeline.steps lists the whole pipeline, so there is nothing to choose")
 	case len(offered) == 0:
 		c.invalid(field, "remove it, or use another mode",
 			"the template %s offers no choice of builders", template.Doc.From)
-	case template.Isolates() && slices.Contains(recipe.Unisolated, builder):
+	case template.Isolates() && slices.Contains(templates.Unisolated, builder):
 		// checkIsolated says why not
 	case !slices.Contains(offered, builder):
 		c.invalid(field, "use one of "+strings.Join(offered, ", "),
@@ -133,7 +133,7 @@ func checkPasswords(c *composer, field string, params []api.Parameter) {
 
 // isRepository reports whether a parameter is the address of a repository.
 func isRepository(parameter string) bool {
-	real := recipe.Canonical(parameter)
+	real := templates.Canonical(parameter)
 	return real == "repo-url" || real == "repo-clone-url"
 }
 

@@ -9,7 +9,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // Tekton adds an init container to a pod for scripts, and one for working directories in
@@ -77,9 +77,9 @@ func TestScriptsThatStay(t *testing.T) {
 			strings.ReplaceAll(strings.TrimSpace(script), "\n", "\n      ") +
 			"\n  - {name: other, image: a, script: \"#!/bin/sh\\ntrue\\n\"}\n"
 		out, err := plan(t, []byte(good), fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 				"steps: [{name: only, configMap: own-step}]\n"),
-			"step.yaml": configMap("own-step", recipe.StepKey, step),
+			"step.yaml": configMap("own-step", templates.StepKey, step),
 		}, compose.Settings{})
 		if err != nil {
 			t.Fatalf("%.40q: %v", script, err)

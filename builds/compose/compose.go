@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
@@ -63,9 +63,9 @@ type Input struct {
 	// Place of the build, such as its file and line. The zero Place means its kind
 	// and name.
 	Place    finding.Place
-	Template *recipe.Template
+	Template *templates.Template
 	// Steps by ConfigMap name; StepNames says which are needed.
-	Steps    map[string]*recipe.Step
+	Steps    map[string]*templates.Step
 	Settings Settings
 
 	// Platform is the namespace of the platform's templates and steps; empty where
@@ -210,7 +210,7 @@ func (c *composer) warn(format string, args ...any) {
 func (c *composer) whole() bool { return len(c.found) == 0 && !c.broken }
 
 // Pipeline composes a build. The error lists all that is wrong at once, as
-// findings.Of has it. There is no output for a step that recipe.ReadStep refused, either.
+// findings.Of has it. There is no output for a step that templates.ReadStep refused, either.
 func Pipeline(in Input) (*Output, error) {
 	c := &composer{Input: in, faulty: map[string]bool{}}
 	c.Attempt, c.Place = cmp.Or(in.Attempt, 1), cmp.Or(in.Place, Place(in.Build))

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
@@ -28,19 +28,19 @@ func derive(c *composer) derived {
 	d := derived{}
 	set := func(name, value string) {
 		if value != "" {
-			d[name] = derivedValue{*tektonv1.NewStructuredValues(value), recipe.Field(name)}
+			d[name] = derivedValue{*tektonv1.NewStructuredValues(value), templates.Field(name)}
 		}
 	}
 	list := func(name string, values []string) {
 		if len(values) > 0 {
 			d[name] = derivedValue{tektonv1.ParamValue{Type: tektonv1.ParamTypeArray,
-				ArrayVal: values}, recipe.Field(name)}
+				ArrayVal: values}, templates.Field(name)}
 		}
 	}
 	spec := c.Build.Spec
 	repository, revision := Repository(c.Build, c.Template), Revision(c.Build, c.Template)
 	d["source-revision"] = derivedValue{*tektonv1.NewStructuredValues(revision),
-		recipe.Field("revision")}
+		templates.Field("revision")}
 	d["build-name"] = derivedValue{*tektonv1.NewStructuredValues(c.Build.Name), "metadata.name"}
 	set("repo-url", repository)
 	set("repo-clone-url", cloneURL(repository))
@@ -66,16 +66,16 @@ func derive(c *composer) derived {
 		secrets = append(secrets, "id="+s.ID+",src="+path.Join(secretsFolder, s.ID))
 	}
 	list("build-args", args)
-	list(recipe.Secrets, secrets)
+	list(templates.Secrets, secrets)
 	set("network", spec.Network)
-	set(recipe.Platforms, strings.Join(spec.Platforms, ","))
+	set(templates.Platforms, strings.Join(spec.Platforms, ","))
 	if len(spec.Platforms) == 1 {
-		set(recipe.Platform, spec.Platforms[0])
+		set(templates.Platform, spec.Platforms[0])
 	}
 	registry, within, buildpacks := caches(c)
 	set("cache", registry)
-	set(recipe.ImageCache, within)
-	set(recipe.BuildpacksCache, buildpacks)
+	set(templates.ImageCache, within)
+	set(templates.BuildpacksCache, buildpacks)
 	if spec.Cache != nil {
 		set("cache-mode", cmp.Or(spec.Cache.Mode, "max"))
 	}
@@ -90,24 +90,24 @@ func pairs(of map[string]string) (out []string) {
 }
 
 // Repository that a build clones, as it was written.
-func Repository(b *api.AgentBuild, t *recipe.Template) string {
+func Repository(b *api.AgentBuild, t *templates.Template) string {
 	return effective(b, t, "repo-url", b.Spec.Source.SourceRepository)
 }
 
 // Revision that a build asks for: the user's, the template's default, or main.
-func Revision(b *api.AgentBuild, t *recipe.Template) string {
+func Revision(b *api.AgentBuild, t *templates.Template) string {
 	return cmp.Or(effective(b, t, "revision", b.Spec.Source.SourceRevision), implied["revision"])
 }
 
 // effective string value of a parameter before any step is looked at.
-func effective(b *api.AgentBuild, t *recipe.Template, name, fromSpec string) string {
-	if p := recipe.Find(pipelineOf(b).Parameters, name); p != nil && p.Value != nil {
+func effective(b *api.AgentBuild, t *templates.Template, name, fromSpec string) string {
+	if p := templates.Find(pipelineOf(b).Parameters, name); p != nil && p.Value != nil {
 		return *p.Value
 	}
 	for _, s := range t.Steps {
-		fromSpec = cmp.Or(fromSpec, recipe.FindValue(name, s.DefaultParameters).StringVal)
+		fromSpec = cmp.Or(fromSpec, templates.FindValue(name, s.DefaultParameters).StringVal)
 	}
-	return cmp.Or(fromSpec, recipe.FindValue(name, t.GlobalParameters).StringVal)
+	return cmp.Or(fromSpec, templates.FindValue(name, t.GlobalParameters).StringVal)
 }
 
 // Image returns the image of spec.buildOutput with its tag; "" without buildOutput.
@@ -143,7 +143,7 @@ const maxCacheTag = 108
 
 // takesCache reports whether builds of a template may use a cache. A writer of the cache
 // decides what is built, so isolated runs have none.
-func takesCache(t *recipe.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
+func takesCache(t *templates.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
 
 // caches names the caches of a build, each empty for none.
 //

@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -40,23 +40,23 @@ func TestDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum, composed, refused := sha256.New(), 0, 0
-	modes := library.Names(recipe.TemplatePrefix)
+	modes := library.Names(templates.TemplatePrefix)
 	for m, mode := range modes {
-		template, err := recipe.ReadTemplate(library.ConfigMaps[mode])
+		template, err := templates.ReadTemplate(library.ConfigMaps[mode])
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := map[string]*recipe.Step{}
+		steps := map[string]*templates.Step{}
 		for name, cm := range library.ConfigMaps {
-			if !strings.HasPrefix(name, recipe.TemplatePrefix) {
-				if steps[name], err = recipe.ReadStep(cm); err != nil {
+			if !strings.HasPrefix(name, templates.TemplatePrefix) {
+				if steps[name], err = templates.ReadStep(cm); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		verdicts := &compose.Verdicts{}
 		one := func(builder string, changes ...func(*compose.Input)) {
-			in := compose.Input{Build: builtBy(strings.TrimPrefix(mode, recipe.TemplatePrefix),
+			in := compose.Input{Build: builtBy(strings.TrimPrefix(mode, templates.TemplatePrefix),
 				builder), Template: template, Steps: steps, Verdicts: verdicts}
 			for _, change := range changes {
 				change(&in)
@@ -324,6 +324,6 @@ var changes = []func(*compose.Input){
 	},
 	func(in *compose.Input) { in.Build.Name, in.Build.UID = "a.b", "" },
 	func(in *compose.Input) {
-		in.Steps = map[string]*recipe.Step{"github-clone-step": in.Steps["github-clone-step"]}
+		in.Steps = map[string]*templates.Step{"github-clone-step": in.Steps["github-clone-step"]}
 	},
 }

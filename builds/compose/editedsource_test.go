@@ -17,8 +17,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
-	"github.com/armature-dev/armature/builds/source/tree"
+	"github.com/armature-dev/armature/builds/compose/templates"
+	"github.com/armature-dev/armature/builds/source/archive"
 )
 
 // pipelineRun plays a run: volumes are folders, and containers are run one by one by
@@ -124,9 +124,9 @@ func (r *pipelineRun) container(task string, step tektonv1.Step, fill func(strin
 			return err
 		}
 		if step.Args[0] == "unpack-source" {
-			return tree.Unpack{From: *from, To: *to, Digest: *digest}.Run()
+			return archive.Unpack{From: *from, To: *to, Digest: *digest}.Run()
 		}
-		packed, err := tree.Pack{From: *from, To: *to, KeepGit: *keep}.Run()
+		packed, err := archive.Pack{From: *from, To: *to, KeepGit: *keep}.Run()
 		result("source-digest", packed)
 		return err
 	}
@@ -161,7 +161,7 @@ func preprod(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return library.ConfigMaps["pipeline-template-preprod"].Data[recipe.TemplateKeyYAML]
+	return library.ConfigMaps["pipeline-template-preprod"].Data[templates.TemplateKeyYAML]
 }
 
 // preprodRun is a run of a template like preprod's, with BuildKit, whose tests run a
@@ -174,7 +174,7 @@ func preprodRun(t *testing.T, template, command string) (r *pipelineRun, sent st
 	build = bytes.Replace(build, []byte("  buildOutput:"),
 		[]byte("    sourceSubfolder: agents/weather\n  buildOutput:"), 1)
 	out, err := plan(t, build,
-		fstest.MapFS{"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+		fstest.MapFS{"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 			template)}, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestReplacedSourceIsNotBuilt(t *testing.T) {
 		"another source": func(r *pipelineRun, _ string) error {
 			evil := r.TempDir()
 			r.put(evil, "Dockerfile", "FROM evil")
-			_, err := tree.Pack{From: evil, To: r.shared}.Run()
+			_, err := archive.Pack{From: evil, To: r.shared}.Run()
 			return err
 		},
 		"a link": func(r *pipelineRun, file string) error {
@@ -309,7 +309,7 @@ func TestReplacedSourceIsNotBuilt(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r, sent := preprodRun(t, preprod(t), "true")
-			if err := replace(r, filepath.Join(r.shared, tree.FileName)); err != nil {
+			if err := replace(r, filepath.Join(r.shared, archive.FileName)); err != nil {
 				t.Fatal(err)
 			}
 			err := r.run("buildkit-build")

@@ -10,15 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // A pull request of another repository is a stranger's program. What its build must not have is
 // looked for in the run as it was composed, whoever named it: the build, the template or a step.
 
 // cacheParameters name what a build writes for later ones. A fork's build gets none of them.
-var cacheParameters = []string{"cache", recipe.ImageCache, recipe.BuildpacksCache}
+var cacheParameters = []string{"cache", templates.ImageCache, templates.BuildpacksCache}
 
 // harmlessVolumes end with the pod, or are read and not secret. A volume of any other kind may
 // outlive the run, be shared with another build, or have a secret.

@@ -6,8 +6,8 @@ import (
 	"testing/fstest"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -133,9 +133,9 @@ func TestForkRestricted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := fstest.MapFS{
-				"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+				"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 					"steps:\n  - name: first\n    configMap: first-step\n"),
-				"first.yaml": configMap("first-step", recipe.StepKey, c.step),
+				"first.yaml": configMap("first-step", templates.StepKey, c.step),
 			}
 			out, err := plan(t, []byte(forkOf(good+c.build)), folder, compose.Settings{})
 			switch {

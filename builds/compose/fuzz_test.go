@@ -5,7 +5,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // Whatever a user writes, reading and composing it ends in a value or in problems, never in
@@ -18,19 +18,19 @@ func FuzzTemplateAndStep(f *testing.F) {
 	}
 	f.Add(goodTemplate, goodSecond)
 	f.Fuzz(func(t *testing.T, templateText, stepText string) {
-		template, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "t",
-			Data: map[string]string{recipe.TemplateKeyYAML: templateText}})
+		template, err := templates.ReadTemplate(templates.ConfigMap{Name: "t",
+			Data: map[string]string{templates.TemplateKeyYAML: templateText}})
 		if template == nil && err == nil {
 			t.Fatal("neither a template nor a problem")
 		}
-		step, _ := recipe.ReadStep(recipe.ConfigMap{Name: "s",
-			Data: map[string]string{recipe.StepKey: stepText}})
+		step, _ := templates.ReadStep(templates.ConfigMap{Name: "s",
+			Data: map[string]string{templates.StepKey: stepText}})
 		if template == nil {
 			return
 		}
 		build := &api.AgentBuild{}
 		build.Name = "fuzz"
-		steps := map[string]*recipe.Step{}
+		steps := map[string]*templates.Step{}
 		for _, name := range compose.StepNames(build, template) {
 			steps[name] = step
 		}

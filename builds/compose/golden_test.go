@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 var update = flag.Bool("update", false, "write the expected parts of testdata/*.txtar")
@@ -214,9 +214,9 @@ func TestTwoVolumesOfAStep(t *testing.T) {
 				strings.ReplaceAll(text, "\n", "\n    ") + "\n")}
 	}
 	folder := fstest.MapFS{
-		"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+		"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 			"steps: [{name: only, configMap: own-step}]"),
-		"step.yaml": configMap("own-step", recipe.StepKey,
+		"step.yaml": configMap("own-step", templates.StepKey,
 			"workspaces: [{name: source}, {name: cache}]\nparams: [{name: image}]\n"+
 				goodSecond[strings.Index(goodSecond, "steps:"):]),
 	}

@@ -9,8 +9,8 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -28,14 +28,14 @@ func (s Settings) controllerImage() string {
 // mapImages pins the images of a task and sends them to the mirror. An image that
 // is a parameter is mapped where its value is set. The controller's image stays what
 // the controller runs as.
-func mapImages(c *composer, doc *recipe.Document, task *tektonv1.PipelineTask) {
+func mapImages(c *composer, doc *templates.Document, task *tektonv1.PipelineTask) {
 	mapped := func(image *string, path string) {
 		*image = c.mapped(*image, task.Name, doc.At(path))
 	}
 	var params []string
 	tekton.EachImage(&task.TaskSpec.TaskSpec, func(image *string, path string) {
 		switch m := soleParam().FindStringSubmatch(*image); {
-		case *image == recipe.ControllerImage:
+		case *image == templates.ControllerImage:
 			*image = c.Settings.controllerImage()
 		case c.Settings.ImageMirror == "" && len(c.Settings.ImagePins) == 0:
 		case m != nil:
@@ -63,7 +63,7 @@ func mapImages(c *composer, doc *recipe.Document, task *tektonv1.PipelineTask) {
 // mapped is an image as the cluster shall pull it, or a problem of a task. References that hold a
 // variable stay.
 func (c *composer) mapped(image, task string, at finding.Place) string {
-	if image == "" || recipe.ParamReference().MatchString(image) ||
+	if image == "" || templates.ParamReference().MatchString(image) ||
 		wholeReference().MatchString(image) {
 		return image
 	}

@@ -11,18 +11,18 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // What a build takes of its template and steps, and the hashes that say whether it changed.
 
 // StepNames are the step ConfigMaps that build needs of template, and those of all
 // builders where its parameters may choose one.
-func StepNames(build *api.AgentBuild, template *recipe.Template) []string {
-	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !recipe.ListsAll(build) &&
+func StepNames(build *api.AgentBuild, template *templates.Template) []string {
+	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !templates.ListsAll(build) &&
 		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool {
-			return !recipe.FromSpec(p.Name) && !recipe.Noted(p.Name)
+			return !templates.FromSpec(p.Name) && !templates.Noted(p.Name)
 		}) {
 		if _, because := template.BuilderOf(build, nil); because == "" {
 			return configMaps(build, template)
@@ -32,12 +32,12 @@ func StepNames(build *api.AgentBuild, template *recipe.Template) []string {
 }
 
 // UsedSteps are those of StepNames that the build is composed of. The map has the ones that exist.
-func UsedSteps(build *api.AgentBuild, template *recipe.Template,
-	steps map[string]*recipe.Step) []string {
+func UsedSteps(build *api.AgentBuild, template *templates.Template,
+	steps map[string]*templates.Step) []string {
 	return configMaps(build, template.ForBuild(build, steps))
 }
 
-func configMaps(build *api.AgentBuild, template *recipe.Template) []string {
+func configMaps(build *api.AgentBuild, template *templates.Template) []string {
 	var names []string
 	c := &composer{Input: Input{Build: build, Template: template}, faulty: map[string]bool{}}
 	listRows(c)
@@ -52,8 +52,8 @@ func configMaps(build *api.AgentBuild, template *recipe.Template) []string {
 // InputHashes identify the build's spec, and the text of its template and steps: SHA-256, in 64
 // hexadecimal digits. A further run is due when one of them changes. They do not depend on this
 // program's version or settings, so that neither rebuilds a finished build.
-func InputHashes(build *api.AgentBuild, template *recipe.Template,
-	steps map[string]*recipe.Step) (spec, texts string) {
+func InputHashes(build *api.AgentBuild, template *templates.Template,
+	steps map[string]*templates.Step) (spec, texts string) {
 	parts := []string{template.Doc.Body}
 	for _, name := range UsedSteps(build, template, steps) {
 		if step := steps[name]; step != nil {
@@ -80,7 +80,7 @@ func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 
 // SourceHash identifies a build's source by the requested repository and revision, from the
 // spec or the template.
-func SourceHash(b *api.AgentBuild, t *recipe.Template) string {
+func SourceHash(b *api.AgentBuild, t *templates.Template) string {
 	return fingerprint(Repository(b, t), Revision(b, t))
 }
 
@@ -109,7 +109,7 @@ type Materials struct {
 	Steps map[string]Material `json:"steps"`
 }
 
-func material(d *recipe.Document) Material {
+func material(d *templates.Document) Material {
 	return Material{ConfigMap: strings.TrimPrefix(d.From.Namespace+"/"+d.From.Name, "/"),
 		Digest: digest(d.Body)}
 }

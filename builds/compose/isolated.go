@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // A run of a template with attest: true or isolate: true is isolated: it is in a namespace of the
@@ -103,7 +103,7 @@ func checkIsolated(c *composer, o *Output) {
 			"runs of mode %s are in a namespace of the platform, and the controller has none for "+
 				"them", mode)
 	}
-	if slices.Contains(recipe.Unisolated, c.builder) {
+	if slices.Contains(templates.Unisolated, c.builder) {
 		locked("spec.builder", "use buildkit", "%s runs the Dockerfile in the container that "+
 			"reports the digest, so that mode %s cannot attest what it builds", c.builder, mode)
 	}
@@ -118,7 +118,7 @@ func checkIsolated(c *composer, o *Output) {
 	for task := range tekton.Tasks(&o.Pipeline.Spec) {
 		spec := task.TaskSpec.TaskSpec
 		spec.Volumes = slices.DeleteFunc(slices.Clone(spec.Volumes),
-			func(v corev1.Volume) bool { return v.Name == recipe.Secrets })
+			func(v corev1.Volume) bool { return v.Name == templates.Secrets })
 		names, text := forbiddenOf(&spec), tekton.JSON(spec)
 		if strings.Contains(text, `"configMap":`) {
 			names = append(names, "a ConfigMap as a volume")

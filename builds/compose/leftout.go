@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -23,7 +23,7 @@ var taskReference = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 // dropLeftOut removes from the rows and their template what refers to one of its steps that the
 // build's own list leaves out.
 func dropLeftOut(c *composer) {
-	if !recipe.ListsAll(c.Build) {
+	if !templates.ListsAll(c.Build) {
 		return // a step that is only disabled leaves an error behind
 	}
 	out := map[string]bool{}
@@ -41,8 +41,8 @@ func dropLeftOut(c *composer) {
 		}
 		return false
 	}
-	without := func(params []recipe.Parameter, list finding.Place) []recipe.Parameter {
-		return slices.DeleteFunc(slices.Clone(params), func(p recipe.Parameter) bool {
+	without := func(params []templates.Parameter, list finding.Place) []templates.Parameter {
+		return slices.DeleteFunc(slices.Clone(params), func(p templates.Parameter) bool {
 			return dropped(p.Value, list.At(list.Field+"["+p.Name+"]"))
 		})
 	}

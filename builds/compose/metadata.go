@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -37,7 +37,7 @@ func (c *composer) objectMeta(name string) metav1.ObjectMeta {
 	return meta
 }
 
-func modeOf(b *api.AgentBuild) string { return cmp.Or(b.Spec.Mode, recipe.UsualMode) }
+func modeOf(b *api.AgentBuild) string { return cmp.Or(b.Spec.Mode, templates.UsualMode) }
 
 // LabelValue of a build's name: the name, or its start and a hash where it is
 // longer than a label may be.

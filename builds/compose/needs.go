@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -167,7 +167,7 @@ func stepNeeds(s step, add func(Need)) {
 		if v.PersistentVolumeClaim != nil {
 			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, nil)
 		}
-		if v.Projected == nil || v.Name == recipe.Secrets { // ours are among the needs of the build
+		if v.Projected == nil || v.Name == templates.Secrets { // ours are among the needs of the build
 			continue
 		}
 		for _, source := range v.Projected.Sources {
@@ -225,7 +225,7 @@ const secretsFolder = "/run/build-secrets"
 // none: a builder's daemon is sent a secret when the Dockerfile asks for it.
 func mountSecrets(c *composer, task *tektonv1.TaskSpec) {
 	secrets := c.Build.Spec.Secrets
-	if len(secrets) == 0 || !recipe.Declares(task.Params, recipe.Secrets) {
+	if len(secrets) == 0 || !templates.Declares(task.Params, templates.Secrets) {
 		return
 	}
 	volume := &corev1.ProjectedVolumeSource{DefaultMode: ptr.To(int32(0o440))}
@@ -239,11 +239,11 @@ func mountSecrets(c *composer, task *tektonv1.TaskSpec) {
 			}})
 	}
 	task.Volumes = append(task.Volumes,
-		corev1.Volume{Name: recipe.Secrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
+		corev1.Volume{Name: templates.Secrets, VolumeSource: corev1.VolumeSource{Projected: volume}})
 	for i := range task.Steps {
-		if tekton.Contains(task.Steps[i], "$(params."+recipe.Secrets) {
+		if tekton.Contains(task.Steps[i], "$(params."+templates.Secrets) {
 			task.Steps[i].VolumeMounts = append(task.Steps[i].VolumeMounts,
-				corev1.VolumeMount{Name: recipe.Secrets, MountPath: secretsFolder, ReadOnly: true})
+				corev1.VolumeMount{Name: templates.Secrets, MountPath: secretsFolder, ReadOnly: true})
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // In the modes that test, no container that runs code of the repository mounts the volume
@@ -213,12 +213,12 @@ func TestWorkspacesBesideAnOwnSource(t *testing.T) {
 			"    imageRepoCredentials: {name: login}\n  pipeline: {workspaces: [{name: cache, "+
 			"secret: {name: cached}}, {name: source, persistentVolumeClaim: {name: mine}}]}\n"),
 		fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+			"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 				"steps:\n- {name: pack, configMap: pack-step}\n"+
 					"- {name: use, configMap: use-step, sourceFrom: pack}\n"+
 					"- {name: last, configMap: use-step, sourceFrom: pack, finally: true}\n"),
-			"pack.yaml": configMap("pack-step", recipe.StepKey, pack),
-			"use.yaml":  configMap("use-step", recipe.StepKey, step),
+			"pack.yaml": configMap("pack-step", templates.StepKey, pack),
+			"use.yaml":  configMap("use-step", templates.StepKey, step),
 		}, compose.Settings{ControllerImage: "registry.local/controller:v9",
 			ImageMirror: "mirror.local"})
 	if err != nil {
@@ -308,10 +308,10 @@ func TestSourceFromRefused(t *testing.T) {
 				return text
 			}
 			_, err := plan(t, []byte(good+c.build), fstest.MapFS{
-				"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+				"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 					or(c.template, rows)),
-				"pack.yaml": configMap("pack-step", recipe.StepKey, or(c.pack, pack)),
-				"use.yaml":  configMap("use-step", recipe.StepKey, or(c.use, use)),
+				"pack.yaml": configMap("pack-step", templates.StepKey, or(c.pack, pack)),
+				"use.yaml":  configMap("use-step", templates.StepKey, or(c.use, use)),
 			}, compose.Settings{})
 			if (err == nil) != (c.want == "") ||
 				err != nil && !strings.Contains(err.Error(), c.want) {

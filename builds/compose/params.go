@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -46,7 +46,7 @@ func setParameters(c *composer, s *step) {
 	}
 	for i, declared := range s.task.TaskSpec.Params {
 		value, place, given := c.lookup(*s, declared.Name)
-		name := recipe.Canonical(declared.Name)
+		name := templates.Canonical(declared.Name)
 		if text, ok := implied[name]; ok && !given && declared.Default == nil &&
 			declared.Type == tektonv1.ParamTypeString {
 			value, given = *tektonv1.NewStructuredValues(text), true
@@ -116,7 +116,7 @@ func (c *composer) used() map[string]bool {
 // referredTo are the parameters of the pipeline that the values and when-expressions of a task
 // name.
 func referredTo(task tektonv1.PipelineTask) (names []string) {
-	for _, m := range recipe.ParamReference().FindAllStringSubmatch(tekton.JSON(task.Params)+
+	for _, m := range templates.ParamReference().FindAllStringSubmatch(tekton.JSON(task.Params)+
 		tekton.JSON(task.When), -1) {
 		names = append(names, m[1]+m[2])
 	}
@@ -158,11 +158,11 @@ func checkValue(c *composer, s step, declared tektonv1.ParamSpec, value tektonv1
 // fromBuild returns the parameter that the build itself passes to a step, or nil, and its field.
 func (c *composer) fromBuild(s step, name string) (given *api.Parameter, field string) {
 	if s.user != nil {
-		if p := recipe.Find(s.user.Parameters, name); p != nil {
+		if p := templates.Find(s.user.Parameters, name); p != nil {
 			return p, fmt.Sprintf("%s.parameters[%s]", s.field, p.Name)
 		}
 	}
-	if p := recipe.Find(pipelineOf(c.Build).Parameters, name); p != nil {
+	if p := templates.Find(pipelineOf(c.Build).Parameters, name); p != nil {
 		return p, fmt.Sprintf("spec.pipeline.parameters[%s]", p.Name)
 	}
 	return nil, ""
@@ -171,12 +171,12 @@ func (c *composer) fromBuild(s step, name string) (given *api.Parameter, field s
 // lookup a value for a parameter of a step above the step's own default.
 func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place finding.Place,
 	ok bool) {
-	source, real := c.Build.Spec.Source, recipe.Canonical(name)
+	source, real := c.Build.Spec.Source, templates.Canonical(name)
 	resolved := (c.Resolves || c.Commit != "") && real == "revision"
 	if isFork(c.Build) && slices.Contains(cacheParameters, real) {
 		return *tektonv1.NewStructuredValues(""), c.Place.At("spec.source.pullRequest.fork"), true
 	}
-	ofStep := s.user != nil && recipe.Find(s.user.Parameters, name) != nil
+	ofStep := s.user != nil && templates.Find(s.user.Parameters, name) != nil
 	if p, field := c.fromBuild(s, name); p != nil && (ofStep || !resolved || p.Value == nil) {
 		return ValueOf(*p), c.Place.At(field), true
 	}
@@ -196,11 +196,11 @@ func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place
 		return v.ParamValue, c.Place.At(v.field), true
 	}
 	for _, of := range []struct {
-		params []recipe.Parameter
+		params []templates.Parameter
 		field  string
 	}{{s.row.DefaultParameters, fmt.Sprintf("steps[%d].defaultParameters", s.row.Index)},
 		{c.Template.GlobalParameters, "globalParameters"}} {
-		if p := recipe.FindDefault(of.params, name); p != nil && p.Value != nil {
+		if p := templates.FindDefault(of.params, name); p != nil && p.Value != nil {
 			return *p.Value, c.Template.Doc.At(of.field).At(of.field + "[" + p.Name + "]"), true
 		}
 	}
@@ -213,7 +213,7 @@ func requireParameters(c *composer, s step) {
 	declared := s.task.TaskSpec.Params
 	names := map[string]bool{}
 	for _, name := range s.row.RequiredParameters {
-		names[recipe.Canonical(name)] = true
+		names[templates.Canonical(name)] = true
 	}
 	if !s.row.Finally {
 		for _, name := range c.Template.RequiredParameters {
@@ -225,12 +225,12 @@ func requireParameters(c *composer, s step) {
 		}
 	}
 	for _, name := range sortedKeys(names) {
-		_, given := implied[recipe.Canonical(name)]
+		_, given := implied[templates.Canonical(name)]
 		if !given {
 			_, _, given = c.lookup(s, name)
 		}
 		at := slices.IndexFunc(declared, func(p tektonv1.ParamSpec) bool {
-			return recipe.Canonical(p.Name) == recipe.Canonical(name)
+			return templates.Canonical(p.Name) == templates.Canonical(name)
 		})
 		if names[name] && !given && (at < 0 || declared[at].Default != nil) {
 			c.missing(s, name, s.place, "")
@@ -242,7 +242,7 @@ func requireParameters(c *composer, s step) {
 func (c *composer) missing(s step, name string, place finding.Place, because string) {
 	hint := fmt.Sprintf("set it in spec.pipeline.parameters or in the step's parameters of %s",
 		c.Place)
-	if field := recipe.Field(name); field != "" {
+	if field := templates.Field(name); field != "" {
 		hint = fmt.Sprintf("set %s of %s", strings.TrimSuffix(field, ".name"), c.Place)
 	}
 	c.fault("", place, api.ReasonMissingParameters, hint,
@@ -258,13 +258,13 @@ func checkUserParameters(c *composer) {
 		return slices.ContainsFunc(c.steps, func(s step) bool { return s.declares(name) })
 	}
 	required := func(name string) bool {
-		same := func(other string) bool { return recipe.Canonical(other) == recipe.Canonical(name) }
+		same := func(other string) bool { return templates.Canonical(other) == templates.Canonical(name) }
 		return slices.ContainsFunc(c.steps,
 			func(s step) bool { return slices.ContainsFunc(s.row.RequiredParameters, same) })
 	}
 	given := pipelineOf(c.Build).Parameters
 	for i, param := range given {
-		if name := param.Name; !recipe.Noted(name) && !recipe.FromSpec(name) && !taken(name) &&
+		if name := param.Name; !templates.Noted(name) && !templates.FromSpec(name) && !taken(name) &&
 			!required(name) {
 			c.bad(api.ReasonUndefinedParameter, fmt.Sprintf("spec.pipeline.parameters[%d].name", i),
 				"correct the name, enable the step that takes it, or remove it",
@@ -273,14 +273,14 @@ func checkUserParameters(c *composer) {
 	}
 	for i, a := range given {
 		for _, b := range given[:i] {
-			if a.Name != b.Name && recipe.Canonical(a.Name) == recipe.Canonical(b.Name) &&
+			if a.Name != b.Name && templates.Canonical(a.Name) == templates.Canonical(b.Name) &&
 				ValueOf(a).StringVal != ValueOf(b).StringVal {
 				c.invalid(fmt.Sprintf("spec.pipeline.parameters[%d]", i), "keep one of the two",
 					"%s and %s are one parameter, but differ", b.Name, a.Name)
 			}
 		}
 	}
-	for _, name := range []string{"build-args", "image-labels", "image-annotations", recipe.Secrets,
+	for _, name := range []string{"build-args", "image-labels", "image-annotations", templates.Secrets,
 		"network", "cache", "cache-mode"} {
 		value, set := c.spec[name]
 		if !set || taken(name) || name == "cache" && c.Build.Spec.Cache == nil { // by default

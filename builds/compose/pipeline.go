@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -166,7 +166,7 @@ func makeRun(c *composer, o *Output) {
 	for _, param := range p.Params {
 		run.Spec.Params = append(run.Spec.Params,
 			tektonv1.Param{Name: param.Name, Value: c.spec[param.Name].ParamValue})
-		if param.Name == recipe.Secrets {
+		if param.Name == templates.Secrets {
 			checkKeys(c)
 		}
 	}
@@ -373,7 +373,7 @@ func makersOf(tasks []tektonv1.PipelineTask) []string {
 		all = append(all, task.Name)
 		spec := &task.TaskSpec.TaskSpec
 		if (tekton.Reports(spec, tekton.LayoutDigest) || tekton.Reports(spec, "IMAGE_DIGEST")) &&
-			!recipe.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
+			!templates.Declares(task.TaskSpec.Params, tekton.LayoutDigest) {
 			makers = append(makers, task.Name)
 		}
 	}
@@ -391,15 +391,15 @@ func (c *composer) timeout() time.Duration {
 		return spec.Timeout.Duration
 	}
 	text, reason := "", api.ReasonInvalidBuild
-	place := c.Place.At("spec.pipeline.parameters[" + recipe.Timeout + "]")
-	p := recipe.Find(pipelineOf(c.Build).Parameters, recipe.Timeout)
-	of := recipe.FindValue(recipe.Timeout, c.Template.GlobalParameters)
+	place := c.Place.At("spec.pipeline.parameters[" + templates.Timeout + "]")
+	p := templates.Find(pipelineOf(c.Build).Parameters, templates.Timeout)
+	of := templates.FindValue(templates.Timeout, c.Template.GlobalParameters)
 	switch {
 	case p != nil && p.Value != nil:
 		text = *p.Value
 	case of.Type != "":
 		text, reason = of.StringVal, api.ReasonInvalidTemplate
-		place = c.Template.Doc.At("globalParameters").At("globalParameters[" + recipe.Timeout + "]")
+		place = c.Template.Doc.At("globalParameters").At("globalParameters[" + templates.Timeout + "]")
 	default:
 		return c.Settings.Timeout
 	}

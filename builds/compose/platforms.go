@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/text"
 )
 
@@ -44,8 +44,8 @@ func (s step) makes() bool {
 
 // looks reports whether a step looks at the image of a platform.
 func (s step) looks() bool {
-	return s.hasOwn(recipe.Platform) && !s.makes() &&
-		s.declares(recipe.ImageDigest)
+	return s.hasOwn(templates.Platform) && !s.makes() &&
+		s.declares(templates.ImageDigest)
 }
 
 // given is the text that a step's parameter gets from the composition.
@@ -68,14 +68,14 @@ func (c *composer) ofPlatform(s step) (reference, pushed string) {
 			return false
 		}
 		from := c.named(m[1])
-		return from != nil && from.hasOwn(recipe.Platform) && from.makes()
+		return from != nil && from.hasOwn(templates.Platform) && from.makes()
 	}
-	digest := s.given(recipe.ImageDigest)
+	digest := s.given(templates.ImageDigest)
 	if eachOwn(digest) {
 		return digest, ""
 	}
 	for _, push := range c.steps {
-		if push.hasOwn(recipe.Platforms) && !push.hasOwn(recipe.Platform) &&
+		if push.hasOwn(templates.Platforms) && !push.hasOwn(templates.Platform) &&
 			digest == "$(tasks."+push.row.Name+".results.IMAGE_DIGEST)" &&
 			eachOwn(push.given(tekton.LayoutDigest)) {
 			return push.given(tekton.LayoutDigest), push.row.Name
@@ -121,7 +121,7 @@ func checkPlatforms(c *composer) {
 		return
 	}
 	for _, s := range c.steps {
-		for _, name := range []string{recipe.Platform, recipe.Platforms} {
+		for _, name := range []string{templates.Platform, templates.Platforms} {
 			if given, field := c.fromBuild(s, name); given != nil && s.hasOwn(name) &&
 				(len(spec.Platforms) > 0 || s.makes() || s.looks()) {
 				c.invalid(field, "remove it, and set spec.platforms",
@@ -141,7 +141,7 @@ func checkPlatforms(c *composer) {
 // that steps which read the image of several platforms read all of them.
 func checkPlatformSteps(c *composer) {
 	builder := "use builder: buildkit, or remove spec.platforms"
-	if recipe.ListsAll(c.Build) {
+	if templates.ListsAll(c.Build) {
 		builder = "list a step with the parameter platform, such as buildkit-build-step, or " +
 			"remove spec.platforms"
 	}
@@ -154,13 +154,13 @@ func checkPlatformSteps(c *composer) {
 		reference, _ := c.ofPlatform(s)
 		switch {
 		case s.looks() && (!several || reference != ""):
-		case s.hasOwn(recipe.Platform) && !s.looks():
+		case s.hasOwn(templates.Platform) && !s.looks():
 			one = true
-		case s.hasOwn(recipe.Platforms):
+		case s.hasOwn(templates.Platforms):
 		case s.makes():
 			refused = true
 			bad(builder, "step %q builds for the platform of its node alone", s.row.Name)
-		case several && s.declares(recipe.ImageDigest):
+		case several && s.declares(templates.ImageDigest):
 			bad("give it the parameter platform and the IMAGE_DIGEST of the step that pushes, "+
 				"name one platform, or use a mode without that step, such as dev",
 				"step %q takes the digest of one image, and would check only one of %d platforms",
@@ -210,7 +210,7 @@ func fanOut(c *composer) {
 	tasks := map[string][]string{} // that a step became
 	for _, s := range c.steps {
 		for _, platform := range platforms {
-			if s.hasOwn(recipe.Platform) {
+			if s.hasOwn(templates.Platform) {
 				tasks[s.row.Name] = append(tasks[s.row.Name],
 					s.row.Name+"-"+strings.ReplaceAll(platform, "/", "-"))
 			}
@@ -237,10 +237,10 @@ func fanOut(c *composer) {
 				one, value := s, *tektonv1.NewStructuredValues(platforms[i])
 				one.platform, one.row.Name, one.row.PodOf = platforms[i], name, ""
 				one.known = maps.Clone(s.known)
-				one.known[recipe.Platform] = value
+				one.known[templates.Platform] = value
 				one.task = tekton.Retarget(looking, samePlatform)
 				one.task.Name, one.task.Params = name, append(one.task.Params,
-					tektonv1.Param{Name: recipe.Platform, Value: value})
+					tektonv1.Param{Name: templates.Platform, Value: value})
 				all = append(all, one)
 			}
 		}
@@ -257,7 +257,7 @@ func lookingAtEach(c *composer, s step) tektonv1.PipelineTask {
 	}
 	task := *s.task.DeepCopy()
 	for i := range task.Params {
-		if task.Params[i].Name == recipe.ImageDigest {
+		if task.Params[i].Name == templates.ImageDigest {
 			task.Params[i].Value = *tektonv1.NewStructuredValues(reference)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 )
@@ -264,11 +264,11 @@ func TestLookingAtOneOfSeveral(t *testing.T) {
 				withSpec(
 					"  mode: own\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n"),
 				fstest.MapFS{
-					"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+					"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 						template),
-					"maker.yaml": configMap("maker-step", recipe.StepKey, maker),
-					"push.yaml":  configMap("push-own-step", recipe.StepKey, push),
-					"look.yaml":  configMap("look-step", recipe.StepKey, c.step),
+					"maker.yaml": configMap("maker-step", templates.StepKey, maker),
+					"push.yaml":  configMap("push-own-step", templates.StepKey, push),
+					"look.yaml":  configMap("look-step", templates.StepKey, c.step),
 				}, compose.Settings{})
 			if c.taken == "" {
 				if !slices.ContainsFunc(findings.Of(err), func(f *finding.Finding) bool {
@@ -431,10 +431,10 @@ func TestPlatformsOfOwnSteps(t *testing.T) {
 	out, err := plan(t,
 		withSpec("  mode: own\n  platforms: [linux/amd64, linux/arm64]\n  platformNodes: Any\n"),
 		fstest.MapFS{
-			"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, template),
-			"first.yaml":    configMap("first-step", recipe.StepKey, first),
-			"second.yaml":   configMap("second-step", recipe.StepKey, second),
-			"third.yaml":    configMap("third-step", recipe.StepKey, third),
+			"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML, template),
+			"first.yaml":    configMap("first-step", templates.StepKey, first),
+			"second.yaml":   configMap("second-step", templates.StepKey, second),
+			"third.yaml":    configMap("third-step", templates.StepKey, third),
 		}, compose.Settings{})
 	if err != nil {
 		t.Fatal(err)

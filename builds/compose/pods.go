@@ -9,8 +9,8 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // Starting a pod takes longer than most small steps. A row of a template with podOf
@@ -23,7 +23,7 @@ import (
 // whole pipeline, where that other row is switched off, and, with a warning, where the two cannot
 // be one task.
 func sharePods(c *composer) {
-	if recipe.ListsAll(c.Build) {
+	if templates.ListsAll(c.Build) {
 		return
 	}
 	became := map[string][]string{}
@@ -78,7 +78,7 @@ func (c *composer) taskOf(step string) string { return cmp.Or(c.podOf[step], ste
 // staysApart reports whether a step has a pod of its own although its row names another one's,
 // which is not worth a warning: the pod runs what a Dockerfile says, and the step has a login or
 // reports what is attested.
-func staysApart(t *recipe.Template, head, next tektonv1.PipelineTask) bool {
+func staysApart(t *templates.Template, head, next tektonv1.PipelineTask) bool {
 	if !tekton.MakesContainers(&head.TaskSpec.TaskSpec) {
 		return false
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // pods lists the tasks of a pipeline, each with its steps.
@@ -189,7 +189,7 @@ func TestPushInThePodThatBuilds(t *testing.T) {
 			"--digest=$(params.layout-digest)], env: [{name: DIGEST, value: " +
 			"$(params.layout-digest)}]",
 	} {
-		step := configMap("push-step", recipe.StepKey,
+		step := configMap("push-step", templates.StepKey,
 			"params: [{name: image}, {name: layout-digest}]\nresults: [{name: IMAGE_URL}, {name: "+
 				"IMAGE_DIGEST}]\nsteps: [{name: push, "+container+"}]\n")
 		out, err = plan(t, withSpec("  mode: dev-local\n"), fstest.MapFS{"step.yaml": step},
@@ -267,10 +267,10 @@ func TestStepsThatCannotShareAPod(t *testing.T) {
 				build += "  pipeline: {workspaces: [{name: other, emptyDir: true}]}\n"
 			}
 			out, err := plan(t, []byte(build), fstest.MapFS{
-				"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML,
+				"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML,
 					template),
-				"first.yaml":  configMap("first-step", recipe.StepKey, c.first),
-				"second.yaml": configMap("second-step", recipe.StepKey, c.second),
+				"first.yaml":  configMap("first-step", templates.StepKey, c.first),
+				"second.yaml": configMap("second-step", templates.StepKey, c.second),
 			}, compose.Settings{})
 			if err != nil {
 				t.Fatal(err)
@@ -318,8 +318,8 @@ func TestPodOfRefused(t *testing.T) {
 			row("b",
 				", podOf: a, whenExpressions: [{input: a, operator: in, values: [a]}]"): "cannot be combined with",
 	} {
-		_, err := recipe.ReadTemplate(recipe.ConfigMap{Name: "pipeline-template-own",
-			Data: map[string]string{recipe.TemplateKeyYAML: "steps:\n" + rows}})
+		_, err := templates.ReadTemplate(templates.ConfigMap{Name: "pipeline-template-own",
+			Data: map[string]string{templates.TemplateKeyYAML: "steps:\n" + rows}})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", rows, err, want)
 		}
@@ -333,11 +333,11 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template, err := recipe.ReadTemplate(library.ConfigMaps["pipeline-template-dev"])
+	template, err := templates.ReadTemplate(library.ConfigMaps["pipeline-template-dev"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts, steps, pipelines := &compose.Verdicts{}, map[string]*recipe.Step{}, map[string]bool{}
+	verdicts, steps, pipelines := &compose.Verdicts{}, map[string]*templates.Step{}, map[string]bool{}
 	for _, c := range []struct{ task, want string }{
 		{"github-clone", ""},
 		{"github-clone", ""},
@@ -354,7 +354,7 @@ func TestResultOfAStepInAnothersPod(t *testing.T) {
 			if steps[name] != nil {
 				continue // as a burst of builds shares them
 			}
-			if steps[name], err = recipe.ReadStep(library.ConfigMaps[name]); err != nil {
+			if steps[name], err = templates.ReadStep(library.ConfigMaps[name]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -383,7 +383,7 @@ func TestContainersThatHaveALogin(t *testing.T) {
 	}
 	for _, mode := range []string{"dev", "buildpack-dev", "dev-local", "dev-external", "preprod",
 		"prod", "custom"} {
-		template, err := recipe.ReadTemplate(library.ConfigMaps[recipe.TemplateName(mode)])
+		template, err := templates.ReadTemplate(library.ConfigMaps[templates.TemplateName(mode)])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -498,13 +498,13 @@ func TestReferencesToAStepInAnothersPod(t *testing.T) {
 		"  - {name: third, configMap: third-step}\n  - name: last\n    configMap: last-step\n" +
 		"    finally: true\n    defaultParameters: [{name: state, value: $(tasks.second.status)}]\n"
 	folder := fstest.MapFS{
-		"template.yaml": configMap("pipeline-template-own", recipe.TemplateKeyYAML, template),
-		"first.yaml":    configMap("first-step", recipe.StepKey, step("one", "")),
-		"second.yaml": configMap("second-step", recipe.StepKey,
+		"template.yaml": configMap("pipeline-template-own", templates.TemplateKeyYAML, template),
+		"first.yaml":    configMap("first-step", templates.StepKey, step("one", "")),
+		"second.yaml": configMap("second-step", templates.StepKey,
 			step("two", "results: [{name: IMAGE_URL}]\n")),
-		"third.yaml": configMap("third-step", recipe.StepKey, strings.Replace(step("three", ""),
+		"third.yaml": configMap("third-step", templates.StepKey, strings.Replace(step("three", ""),
 			"[echo]", "[echo, $(tasks.second.results.IMAGE_URL)]", 1)),
-		"last.yaml": configMap("last-step", recipe.StepKey,
+		"last.yaml": configMap("last-step", templates.StepKey,
 			step("four", "params: [{name: state}]\n")),
 	}
 	out, err := plan(t, []byte(good), folder, compose.Settings{})

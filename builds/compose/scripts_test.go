@@ -15,7 +15,7 @@ import (
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // stepContainer is one container of a shipped step.
@@ -25,7 +25,7 @@ func stepContainer(t *testing.T, configMap, container string) tektonv1.Step {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step, err := recipe.ReadStep(library.ConfigMaps[configMap])
+	step, err := templates.ReadStep(library.ConfigMaps[configMap])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,10 +139,10 @@ func TestScriptsReadTheirEnvironment(t *testing.T) {
 	}
 	scripts := 0
 	for _, name := range library.Names("") {
-		if _, is := library.ConfigMaps[name].Data[recipe.StepKey]; !is {
+		if _, is := library.ConfigMaps[name].Data[templates.StepKey]; !is {
 			continue
 		}
-		step, err := recipe.ReadStep(library.ConfigMaps[name])
+		step, err := templates.ReadStep(library.ConfigMaps[name])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,10 +198,10 @@ func TestResultsAreCheckedBeforeUse(t *testing.T) {
 	}
 	users := 0
 	for _, name := range library.Names("") {
-		if _, is := library.ConfigMaps[name].Data[recipe.StepKey]; !is {
+		if _, is := library.ConfigMaps[name].Data[templates.StepKey]; !is {
 			continue
 		}
-		step, err := recipe.ReadStep(library.ConfigMaps[name])
+		step, err := templates.ReadStep(library.ConfigMaps[name])
 		if err != nil {
 			t.Fatal(err)
 		}

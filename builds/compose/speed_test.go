@@ -7,7 +7,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // BenchmarkCompose measures composing one build from steps that were read.
@@ -24,13 +24,13 @@ func BenchmarkCompose(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	template, err := recipe.ReadTemplate(library.ConfigMaps["pipeline-template-dev"])
+	template, err := templates.ReadTemplate(library.ConfigMaps["pipeline-template-dev"])
 	if err != nil {
 		b.Fatal(err)
 	}
-	steps := map[string]*recipe.Step{}
+	steps := map[string]*templates.Step{}
 	for _, name := range compose.StepNames(builds[0].AgentBuild, template) {
-		if steps[name], err = recipe.ReadStep(library.ConfigMaps[name]); err != nil {
+		if steps[name], err = templates.ReadStep(library.ConfigMaps[name]); err != nil {
 			b.Fatal(err)
 		}
 	}

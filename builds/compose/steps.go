@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/finding"
 )
 
 // step is one enabled step on its way to a pipeline task.
 type step struct {
-	row recipe.Row
+	row templates.Row
 	// place of the template or the build that asks for it.
 	place finding.Place
 	// user is what the build sets for it, at field; nil for nothing.
@@ -24,7 +24,7 @@ type step struct {
 	field string
 	// ownRow says that the template has no such row.
 	ownRow bool
-	file   *recipe.Step
+	file   *templates.Step
 	task   tektonv1.PipelineTask
 	// platform that the task makes the image of, empty for none in particular
 	platform string
@@ -37,7 +37,7 @@ func (s step) at(field string) finding.Place { return s.place.At(s.place.Field +
 
 // declares reports whether the step has a parameter, under any of its names.
 func (s step) declares(parameter string) bool {
-	return recipe.Declares(s.file.Task.Params, parameter)
+	return templates.Declares(s.file.Task.Params, parameter)
 }
 
 // named is the step of that name; nil for none.
@@ -62,9 +62,9 @@ func (c *composer) useOne() string {
 
 // listRows makes steps of the template's rows and the build's, without the disabled ones.
 func listRows(c *composer) {
-	template, complete := c.Template, recipe.ListsAll(c.Build)
+	template, complete := c.Template, templates.ListsAll(c.Build)
 	var rows []step
-	ofTemplate := func(row recipe.Row) step {
+	ofTemplate := func(row templates.Row) step {
 		return step{row: row, place: template.Doc.At(fmt.Sprintf("steps[%d]", row.Index))}
 	}
 	if !complete {
@@ -76,10 +76,10 @@ func listRows(c *composer) {
 	for i := range asked {
 		user, field := &asked[i], fmt.Sprintf("spec.pipeline.steps[%d]", i)
 		at := slices.IndexFunc(template.Steps,
-			func(row recipe.Row) bool { return row.Name == user.Name })
+			func(row templates.Row) bool { return row.Name == user.Name })
 		switch {
 		case complete && at < 0:
-			rows = append(rows, step{row: recipe.Row{Name: user.Name}, place: c.Place.At(field),
+			rows = append(rows, step{row: templates.Row{Name: user.Name}, place: c.Place.At(field),
 				ownRow: true, user: user, field: field})
 		case complete:
 			row := ofTemplate(template.Steps[at])
@@ -105,7 +105,7 @@ func listRows(c *composer) {
 }
 
 // adjusted is a row with what the build sets for its step, and whether that is enabled.
-func adjusted(row recipe.Row, user *api.Step, complete bool) (_ recipe.Row, enabled bool) {
+func adjusted(row templates.Row, user *api.Step, complete bool) (_ templates.Row, enabled bool) {
 	enabled = row.Enabled == nil || *row.Enabled
 	if user == nil {
 		return row, enabled
@@ -143,8 +143,8 @@ func readFiles(c *composer) {
 		if s.file == nil {
 			c.fault("", s.at(".configMap"), api.ReasonStepNotFound,
 				"create it in the build's or the controller's namespace, correct the name, or "+
-					"disable the step"+recipe.ShareHint(c.Build),
-				"step ConfigMap %q with the key %s does not exist", s.row.ConfigMap, recipe.StepKey)
+					"disable the step"+templates.ShareHint(c.Build),
+				"step ConfigMap %q with the key %s does not exist", s.row.ConfigMap, templates.StepKey)
 			continue
 		}
 		if s.file.Broken {
@@ -152,10 +152,10 @@ func readFiles(c *composer) {
 			continue
 		}
 		bytes, values = bytes+len(s.file.Doc.Body), values+s.file.Doc.Values
-		if bytes > recipe.MaxSteps || values > recipe.MaxStepValues {
+		if bytes > templates.MaxSteps || values > templates.MaxStepValues {
 			c.fault("", s.place, api.ReasonInvalidPipeline, "use fewer or smaller steps",
 				"the steps up to this one have more than %d KiB, or %d values, which no run can "+
-					"hold", recipe.MaxSteps>>10, recipe.MaxStepValues)
+					"hold", templates.MaxSteps>>10, templates.MaxStepValues)
 			c.steps, c.broken = nil, true
 			return
 		}
@@ -193,7 +193,7 @@ func order(c *composer) {
 	// instead of a step that is left out are those that it would wait for
 	var instead func(name string, seen map[string]bool) []string
 	instead = func(name string, seen map[string]bool) (out []string) {
-		at := slices.IndexFunc(rows, func(row recipe.Row) bool { return row.Name == name })
+		at := slices.IndexFunc(rows, func(row templates.Row) bool { return row.Name == name })
 		if c.named(name) != nil || seen[name] || at < 0 {
 			return []string{name}
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -57,17 +57,17 @@ func (w *world) ended(n int) {
 
 func TestBackToAnEarlierStep(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+	w.own("pipeline-template-own", templates.TemplateKeyYAML,
 		"steps: [{name: only, configMap: own-step}]")
 	step := func(word string) string {
 		return "steps: [{name: say, image: busybox, command: [echo, " + word + "]}]"
 	}
-	w.own("own-step", recipe.StepKey, step("one"))
+	w.own("own-step", templates.StepKey, step("one"))
 	w.start()
 	keep := false
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "own", &keep })
 	for i, word := range []string{"one", "two", "one"} {
-		w.rewrite("own-step", recipe.StepKey, step(word))
+		w.rewrite("own-step", templates.StepKey, step(word))
 		w.ended(i + 1)
 		w.eventually("status reports the run", func() string {
 			if s := w.build("weather").Status; s.RunNumber != int32(i+1) ||

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 func retag(tag string) func(*api.AgentBuild) {
@@ -133,9 +133,9 @@ func cancelState(w *world, name string) string {
 // ConfigMap that concerns no build wakes none.
 func TestTemplateChange(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+	w.own("pipeline-template-own", templates.TemplateKeyYAML,
 		"steps: [{name: only, configMap: own-step}]")
-	w.own("own-step", recipe.StepKey, "steps: [{name: say, image: busybox, command: [echo]}]")
+	w.own("own-step", templates.StepKey, "steps: [{name: say, image: busybox, command: [echo]}]")
 	w.start()
 	own := func(policy api.TemplatePolicy) func(*api.AgentBuild) {
 		return func(b *api.AgentBuild) {
@@ -150,7 +150,7 @@ func TestTemplateChange(t *testing.T) {
 	w.succeed(w.run(2))
 	w.phase("stays", api.PhaseSucceeded)
 
-	w.rewrite("own-step", recipe.StepKey,
+	w.rewrite("own-step", templates.StepKey,
 		"steps: [{name: say, image: busybox, command: [echo, again]}]")
 	w.run(3)
 	if got := w.phase("follows", api.PhaseBuilding); got.Status.RunReason != api.TriggerTemplate {
@@ -169,9 +169,9 @@ func TestTemplateChange(t *testing.T) {
 func TestStepIsEdited(t *testing.T) {
 	w := newWorld(t)
 	const good = "steps: [{name: say, image: busybox, command: [echo]}]"
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+	w.own("pipeline-template-own", templates.TemplateKeyYAML,
 		"steps: [{name: only, configMap: own-step}]")
-	w.own("own-step", recipe.StepKey, good)
+	w.own("own-step", templates.StepKey, good)
 	w.start()
 	keep := false
 	w.create("weather", func(b *api.AgentBuild) { b.Spec.Mode, b.Spec.CleanupAfterBuild = "own", &keep })
@@ -183,13 +183,13 @@ func TestStepIsEdited(t *testing.T) {
 		}
 		return ""
 	}
-	w.rewrite("own-step", recipe.StepKey, "steps: [")
+	w.rewrite("own-step", templates.StepKey, "steps: [")
 	w.never("a broken step touches the build", stays)
 	w.must(w.Client.Delete(w.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "own-step"}}))
 	w.never("a missing step touches the build", stays)
-	w.own("own-step", recipe.StepKey, good)
+	w.own("own-step", templates.StepKey, good)
 	w.never("the same step touches the build", stays)
-	w.rewrite("own-step", recipe.StepKey, good+"\ndescription: new")
+	w.rewrite("own-step", templates.StepKey, good+"\ndescription: new")
 	w.run(2)
 }

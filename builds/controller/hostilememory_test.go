@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // A tenant, with every right in its namespace, with large steps, large runs and a thousand changes
@@ -64,7 +64,7 @@ func TestHostileTenantMemory(t *testing.T) {
 		}
 	}
 	mode := func(name, template string) func(*api.AgentBuild) {
-		w.own("pipeline-template-"+name, recipe.TemplateKeyYAML, template)
+		w.own("pipeline-template-"+name, templates.TemplateKeyYAML, template)
 		return func(b *api.AgentBuild) { b.Spec.Mode = name }
 	}
 	refused := func(prefix string, n int, reason string) {
@@ -89,7 +89,7 @@ func TestHostileTenantMemory(t *testing.T) {
 	for name, n := range map[string]int{"tree": 8, "value": large} {
 		w.inParallel(8, n, func(i int) error {
 			step := fmt.Sprintf("%s-%d", name, i)
-			w.own(step, recipe.StepKey, trees[name])
+			w.own(step, templates.StepKey, trees[name])
 			return w.Client.Create(w.Context(), w.newBuild(fmt.Sprint(name, i),
 				mode(step, fmt.Sprintf("steps: [{name: only, configMap: %s}]", step))))
 		})

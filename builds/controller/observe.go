@@ -12,7 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/controller/library"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/runs"
@@ -188,7 +188,7 @@ func (r *Reconciler) readInputs(ctx context.Context, s *observation) (err error)
 		return err
 	}
 	if s.Template == nil {
-		s.want.SpecHash, _ = compose.InputHashes(s.build, recipe.NoTemplate(), nil)
+		s.want.SpecHash, _ = compose.InputHashes(s.build, templates.NoTemplate(), nil)
 		return nil
 	}
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(s.build, s.Template, s.Steps)

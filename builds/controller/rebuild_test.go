@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 const (
@@ -22,8 +22,8 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 		t.Run(fmt.Sprintf("cleanup=%v", cleanup), func(t *testing.T) {
 			w := newWorld(t)
 			r := w.serveGit("")
-			w.own("pipeline-template-own", recipe.TemplateKeyYAML, followsTemplate)
-			w.own("own-step", recipe.StepKey, followsStep)
+			w.own("pipeline-template-own", templates.TemplateKeyYAML, followsTemplate)
+			w.own("own-step", templates.StepKey, followsStep)
 			first := r.git("rev-parse", "HEAD")
 			w.start()
 			w.create("weather", r.source(""), func(b *api.AgentBuild) {
@@ -49,12 +49,12 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 					t.Errorf("run %d builds %s, want %s", n, got, commit)
 				}
 			}
-			w.rewrite("own-step", recipe.StepKey, followsStep+"\ndescription: new")
+			w.rewrite("own-step", templates.StepKey, followsStep+"\ndescription: new")
 			builds(2, first)
-			w.rewrite("pipeline-template-own", recipe.TemplateKeyYAML,
+			w.rewrite("pipeline-template-own", templates.TemplateKeyYAML,
 				followsTemplate+"\nglobalParameters: [{name: revision, value: other}]")
 			builds(3, first)
-			w.rewrite("pipeline-template-own", recipe.TemplateKeyYAML,
+			w.rewrite("pipeline-template-own", templates.TemplateKeyYAML,
 				followsTemplate+"\nglobalParameters: [{name: revision, value: refs/heads/main}]")
 			builds(4, second)
 		})
@@ -65,8 +65,8 @@ func TestTemplateChangeBuildsTheKnownCommit(t *testing.T) {
 // stay as they are, and a changed spec does not wait.
 func TestRebuildRate(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML, followsTemplate)
-	w.own("own-step", recipe.StepKey, followsStep)
+	w.own("pipeline-template-own", templates.TemplateKeyYAML, followsTemplate)
+	w.own("own-step", templates.StepKey, followsStep)
 	w.options.RebuildRate = 2
 	w.start()
 	const builds = 5
@@ -79,7 +79,7 @@ func TestRebuildRate(t *testing.T) {
 		w.succeed(w.run(i + 1))
 		w.phase(name(i), api.PhaseSucceeded)
 	}
-	w.rewrite("own-step", recipe.StepKey, followsStep+"\ndescription: new")
+	w.rewrite("own-step", templates.StepKey, followsStep+"\ndescription: new")
 	w.left(builds + 2)
 	w.never("a third rebuild at once", func() string {
 		if n := len(w.runs()); n != builds+2 {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -30,11 +30,11 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 			theirs := map[string]*corev1.ConfigMap{}
 			for name, data := range map[string]map[string]string{
 				"database":                  {"password-of-the-payroll": "hunter2"},
-				"theirs-step":               {recipe.StepKey: followsStep},
-				"broken-step":               {recipe.StepKey: "steps: {secret: hunter2}"},
+				"theirs-step":               {templates.StepKey: followsStep},
+				"broken-step":               {templates.StepKey: "steps: {secret: hunter2}"},
 				"pipeline-template-payroll": {"secret-key": "hunter2"},
 				"pipeline-template-theirs": {
-					recipe.TemplateKeyYAML: "steps: [{name: only, configMap: theirs-step}]"},
+					templates.TemplateKeyYAML: "steps: [{name: only, configMap: theirs-step}]"},
 			} {
 				theirs[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: other,
 					Name:   name,
@@ -55,7 +55,7 @@ func TestConfigMapsOfOtherNamespaces(t *testing.T) {
 			}
 			steps := map[string]string{}
 			for _, name := range []string{"database", "theirs-step", "broken-step", "no-such-step"} {
-				w.own("pipeline-template-of-"+name, recipe.TemplateKeyYAML,
+				w.own("pipeline-template-of-"+name, templates.TemplateKeyYAML,
 					fmt.Sprintf("steps: [{name: only, configMap: %s}]", name))
 				w.create(name, func(b *api.AgentBuild) {
 					b.Spec.Mode, b.Spec.Pipeline = "of-"+name, &api.PipelineSpec{Namespace: other}
@@ -117,7 +117,7 @@ func TestOtherConfigMapsOfThePlatform(t *testing.T) {
 	w.start()
 	messages := map[string]bool{}
 	for _, name := range []string{"not-a-step-" + w.namespace, "no-such-step"} {
-		w.own("pipeline-template-"+name, recipe.TemplateKeyYAML,
+		w.own("pipeline-template-"+name, templates.TemplateKeyYAML,
 			fmt.Sprintf("steps: [{name: only, configMap: %s}]", name))
 		w.create(name, func(b *api.AgentBuild) { b.Spec.Mode = name })
 		w.eventually(name+" is refused", func() string {
@@ -142,7 +142,7 @@ func TestTemplateNamedAsAStep(t *testing.T) {
 	w.must(w.Client.Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}))
 	w.options.Namespaces = append(w.options.Namespaces, other)
-	w.own("pipeline-template-own", recipe.TemplateKeyYAML,
+	w.own("pipeline-template-own", templates.TemplateKeyYAML,
 		"steps: [{name: only, configMap: pipeline-template-dev}]")
 	w.start()
 	for i := range 3 {

@@ -7,18 +7,18 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // A ConfigMap that the API server does not hand out delays its own builds, though
 // there are more of them than workers, and no other.
 func TestSlowTemplateRead(t *testing.T) {
 	w := newWorld(t)
-	w.own("pipeline-template-slow", recipe.TemplateKeyYAML,
+	w.own("pipeline-template-slow", templates.TemplateKeyYAML,
 		"steps: [{name: only, configMap: own-step}]")
-	w.own("pipeline-template-quick", recipe.TemplateKeyYAML,
+	w.own("pipeline-template-quick", templates.TemplateKeyYAML,
 		"steps: [{name: only, configMap: own-step}]")
-	w.own("own-step", recipe.StepKey, followsStep)
+	w.own("own-step", templates.StepKey, followsStep)
 	release := make(chan struct{})
 	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -30,7 +30,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/compose/tekton"
 	"github.com/armature-dev/armature/builds/failure"
-	"github.com/armature-dev/armature/builds/local/relay"
+	"github.com/armature-dev/armature/builds/local/tcpproxy"
 )
 
 // Bounds of the output of a step, in bytes, and how many last lines of each stream an error has.
@@ -394,7 +394,7 @@ func (d *Daemon) serve(ctx context.Context, scratch string) (socket string, end 
 	if err != nil {
 		return "", nil, fmt.Errorf("making a socket for steps that use BuildKit: %w", err)
 	}
-	go func() { _ = relay.Serve(listener, func() (net.Conn, error) { return d.dial(ctx) }) }()
+	go func() { _ = tcpproxy.Serve(listener, func() (net.Conn, error) { return d.dial(ctx) }) }()
 	return socket, func() { _ = listener.Close() }, nil
 }
 

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/controller/queue"
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/functions/multi"
@@ -280,7 +280,7 @@ func withoutParameters(spec *api.AgentBuildSpec, names ...string) {
 	if spec.Pipeline == nil {
 		return
 	}
-	named := func(p api.Parameter) bool { return slices.Contains(names, recipe.Canonical(p.Name)) }
+	named := func(p api.Parameter) bool { return slices.Contains(names, templates.Canonical(p.Name)) }
 	spec.Pipeline.Parameters = slices.DeleteFunc(spec.Pipeline.Parameters, named)
 	for i := range spec.Pipeline.Steps {
 		spec.Pipeline.Steps[i].Parameters = slices.DeleteFunc(spec.Pipeline.Steps[i].Parameters, named)

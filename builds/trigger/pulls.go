@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/report"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
@@ -264,7 +264,7 @@ func partOf(b *api.AgentBuild) string { return "approval/" + b.Namespace + "/" +
 
 // loginsAndCaches are parameters that a fork's build has none of.
 var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-user", "cache",
-	"cache-mode", recipe.ImageCache, recipe.BuildpacksCache}
+	"cache-mode", templates.ImageCache, templates.BuildpacksCache}
 
 // pullOf derives the build of the head of a pull request. compose refuses what a fork's build
 // must not have, whatever is left here.

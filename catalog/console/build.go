@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	buildclient "github.com/armature-dev/armature/builds/client"
+	"github.com/armature-dev/armature/builds/client/delivery"
 	"github.com/armature-dev/armature/builds/controller/runs"
-	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/builds/live/chain"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -53,7 +53,7 @@ type causeData struct {
 // runData is what the last run does.
 type runData struct {
 	Build *api.AgentBuild
-	live.View
+	buildclient.View
 	// Hidden says that the caller may not read runs.
 	Hidden bool
 }
@@ -114,16 +114,16 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 	if err != nil {
 		return buildData{}, err
 	}
-	d := buildData{buildRow: buildRow{live.Summary{AgentBuild: b}},
+	d := buildData{buildRow: buildRow{buildclient.Summary{AgentBuild: b}},
 		MayCancel: may && !b.Over() && !b.Spec.Cancel, MayRetry: may && (b.Over() || b.Spec.Cancel)}
-	d.CommitLink = facts.ForgeLink(b.Spec.Source.SourceRepository, "commit", d.Commit(), "")
+	d.CommitLink = resources.ForgeLink(b.Spec.Source.SourceRepository, "commit", d.Commit(), "")
 	d.Attested = meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
 	all, err := v.ImageUpdates(client.InNamespace(b.Namespace))
 	if err != nil {
 		return buildData{}, err
 	}
-	if u := chain.UpdateOf(b, all); u != nil {
-		d.Pin = &pin{Update: u, Link: facts.Link(u.Status.PullRequest), Commit: u.Status.Commit}
+	if u := delivery.UpdateOf(b, all); u != nil {
+		d.Pin = &pin{Update: u, Link: resources.Link(u.Status.PullRequest), Commit: u.Status.Commit}
 		for _, h := range u.Status.Held {
 			if h.Build == b.Name && h.Image == b.Status.BuiltImage {
 				d.Pin.Held = h.Why
@@ -143,20 +143,20 @@ func causeOfBuild(b *api.AgentBuild) *causeData {
 	d.Message, d.Remedy, _ = strings.Cut(cmp.Or(b.Status.Message,
 		"The build failed, and its status does not say why."), "\n  hint: ")
 	source := b.Spec.Source
-	d.Edit, d.File = facts.SourceLine(d.Message, source.SourceRepository,
-		live.Summary{AgentBuild: b}.Commit(), source.SourceSubfolder)
+	d.Edit, d.File = resources.SourceLine(d.Message, source.SourceRepository,
+		buildclient.Summary{AgentBuild: b}.Commit(), source.SourceSubfolder)
 	return d
 }
 
-// mayRead reports whether the caller may read what there is of a build's last run: resources where
+// mayRead reports whether the caller may read a build's last run: the given kinds where
 // it is, or the logs of the build where its run is the platform's.
-func (v *Visit) mayRead(b *api.AgentBuild, resources ...string) (bool, error) {
+func (v *Visit) mayRead(b *api.AgentBuild, kinds ...string) (bool, error) {
 	c := v.Console.Cluster
 	place := c.builds.Place(b)
 	if place == c.builds.BuildNamespace {
-		return facts.MayLog(v.Context(), v.Console.Access, v.User, c.group, b.Namespace, b.Name)
+		return resources.MayLog(v.Context(), v.Console.Access, v.User, c.group, b.Namespace, b.Name)
 	}
-	for _, resource := range resources {
+	for _, resource := range kinds {
 		ok, err := v.Console.Access.May(v.Context(), v.User, "get", resource, place, "")
 		if err != nil || !ok {
 			return false, err
@@ -166,12 +166,12 @@ func (v *Visit) mayRead(b *api.AgentBuild, resources ...string) (bool, error) {
 }
 
 // view of a build's last run, of what its status has where the caller may not read runs.
-func (v *Visit) view(b *api.AgentBuild) (live.View, bool, error) {
+func (v *Visit) view(b *api.AgentBuild) (buildclient.View, bool, error) {
 	ok, err := v.mayRead(b, "pipelineruns.tekton.dev", "taskruns.tekton.dev")
 	if err != nil {
-		return live.View{}, false, err
+		return buildclient.View{}, false, err
 	}
-	fromStatus := live.ViewOf(b, nil, nil)
+	fromStatus := buildclient.ViewOf(b, nil, nil)
 	if !ok {
 		return fromStatus, false, nil
 	}
@@ -226,7 +226,7 @@ func (v *Visit) change(b *api.AgentBuild, a action) error {
 			"Ask for the right to patch agentbuilds in "+b.Namespace+".")
 	}
 	err = c.Cluster.builds.Record(v.Context(), b, program, a.reason, a.verb,
-		fmt.Sprintf("%s asked the console to %s this build", facts.Clip(300, v.User.GetName()),
+		fmt.Sprintf("%s asked the console to %s this build", resources.Clip(300, v.User.GetName()),
 			a.verb), c.Now())
 	if err == nil {
 		c.Log.Info("a person changes a build", "user", v.User.GetName(), "action", a.verb,
@@ -259,7 +259,7 @@ type buildsData struct {
 }
 
 // buildRow is a build of the list.
-type buildRow struct{ live.Summary }
+type buildRow struct{ buildclient.Summary }
 
 // Path of its page.
 func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
@@ -267,7 +267,7 @@ func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
 // State of the build.
 func (r buildRow) State() State { return stateOf(r.AgentBuild.Status.Phase, Queued) }
 
-func buildPath(namespace, name string) string { return facts.Path("builds", namespace, name) }
+func buildPath(namespace, name string) string { return resources.Path("builds", namespace, name) }
 
 // buildsPerPage of the list.
 const buildsPerPage = 50
@@ -297,17 +297,17 @@ func buildsPage(v *Visit) (*Page, error) {
 	}
 	words := strings.Fields(strings.ToLower(data.Filter.Get("q")))
 	found := slices.DeleteFunc(all, func(b *api.AgentBuild) bool {
-		s := live.Summary{AgentBuild: b}
+		s := buildclient.Summary{AgentBuild: b}
 		return namespace != "" && b.Namespace != namespace ||
 			phase != "" && s.Phase() != phase || !s.Mentions(words)
 	})
 	slices.SortStableFunc(found, func(a, b *api.AgentBuild) int {
-		return live.Summary{AgentBuild: b}.At().Compare(live.Summary{AgentBuild: a}.At())
+		return buildclient.Summary{AgentBuild: b}.At().Compare(buildclient.Summary{AgentBuild: a}.At())
 	})
 	data.Total = len(found)
 	from := min((page-1)*buildsPerPage, len(found))
 	for _, b := range found[from:min(from+buildsPerPage, len(found))] {
-		data.Rows = append(data.Rows, buildRow{live.Summary{AgentBuild: b}})
+		data.Rows = append(data.Rows, buildRow{buildclient.Summary{AgentBuild: b}})
 	}
 	if from+buildsPerPage < len(found) {
 		next := v.URL.Query() // the same question, further on

@@ -27,10 +27,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
+	buildclient "github.com/armature-dev/armature/builds/client"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/multi"
@@ -40,11 +40,11 @@ import (
 // Cluster is what a console watches of a cluster, and how it reads the rest.
 type Cluster struct {
 	group     string // of AgentBuild
-	builds    *live.Reader
+	builds    *buildclient.Reader
 	own       access.Access // the console's own rights
 	cache     cache.Cache
 	live      client.Client
-	objects   *facts.Reader
+	objects   *resources.Reader
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
 	changes   atomic.Int64
@@ -99,9 +99,9 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	var errs [6]error
 	c.cache, errs[0] = cache.New(cfg, options)
 	c.live, errs[1] = client.New(cfg, client.Options{Scheme: scheme})
-	c.objects, errs[2] = facts.NewReader(cfg)
+	c.objects, errs[2] = resources.NewReader(cfg)
 	c.discovery, errs[3] = discovery.NewDiscoveryClientForConfig(cfg)
-	c.builds, errs[4] = live.NewReader(cfg, c.group)
+	c.builds, errs[4] = buildclient.NewReader(cfg, c.group)
 	c.own, errs[5] = access.Own(cfg, nil)
 	if err := multi.Errors(errs[:]...); err != nil {
 		return nil, fmt.Errorf("watching the cluster: %w", err)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -121,7 +121,7 @@ func (c *Console) Handler() http.Handler {
 		}
 	}
 	if c.Cluster != nil && c.Cluster.builds.BuildNamespace != "" {
-		(&facts.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat,
+		(&resources.Door{Access: c.Access, Runs: c.Cluster.builds, Build: c.Cluster.build, Beat: c.Beat,
 			Log: c.Log}).Mount(mux)
 	}
 	if c.Cluster != nil {

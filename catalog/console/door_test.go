@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
+	buildclient "github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -111,7 +111,7 @@ func at(b *api.AgentBuild, pod string) string {
 	if pod != "" {
 		pod = "/" + pod + "/step-build"
 	}
-	return live.DoorPath(b.Namespace, b.Name) + pod + "?uid=" + string(b.UID)
+	return buildclient.DoorPath(b.Namespace, b.Name) + pod + "?uid=" + string(b.UID)
 }
 
 // answers waits for the answer to a request, whose caller's rights were just granted.
@@ -124,17 +124,17 @@ func (y *yard) answers(token, path string, want int) (body string) {
 }
 
 // programOf somebody reads builds as commands do, through the door where it has to.
-func (y *yard) programOf(token string) *live.Client {
+func (y *yard) programOf(token string) *buildclient.Client {
 	y.Helper()
 	cfg := rest.AnonymousClientConfig(shared.Get(y).Admin.Config)
 	cfg.BearerToken = token
-	c, err := live.Connect(cfg, y.ns, api.DefaultGroup)
+	c, err := buildclient.Connect(cfg, y.ns, api.DefaultGroup)
 	y.must(err)
 	file := filepath.Join(y.TempDir(), "token")
 	y.must(os.WriteFile(file, []byte(token), 0o600))
 	console, err := ask.Catalog{Address: y.url, TokenFile: file}.Connect(func(string) {})
 	y.must(err)
-	c.Door = func() (live.Door, error) { return console.Open, nil }
+	c.Door = func() (buildclient.Door, error) { return console.Open, nil }
 	return c
 }
 
@@ -145,7 +145,7 @@ func TestDoor(t *testing.T) {
 	b := y.attested(y.ns, "weather-1")
 	pod := y.isolate(b, platform, "weather-1", "first\n\x1b[31msecond\n")
 	token := y.tokenFor(reader, y.ns)
-	var run live.Run
+	var run buildclient.Run
 	y.must(json.Unmarshal([]byte(y.answers(token, at(b, ""), http.StatusOK)), &run))
 	if run.Namespace != platform || run.Name != "weather-1" || len(run.Tasks) != 1 ||
 		run.Tasks[0].Name != "buildkit-build" || run.Tasks[0].Pod != pod ||
@@ -160,12 +160,12 @@ func TestDoor(t *testing.T) {
 	}
 	c := y.programOf(token)
 	for _, o := range []struct {
-		options live.LogOptions
+		options buildclient.LogOptions
 		want    string
 	}{
-		{live.LogOptions{Tail: -1},
+		{buildclient.LogOptions{Tail: -1},
 			"[buildkit-build/build] first\n[buildkit-build/build] \\x1b[31msecond\n"},
-		{live.LogOptions{Tail: 1}, "[buildkit-build/build] \\x1b[31msecond\n"},
+		{buildclient.LogOptions{Tail: 1}, "[buildkit-build/build] \\x1b[31msecond\n"},
 	} {
 		var out, errs bytes.Buffer
 		o.options.Out, o.options.Err = &out, &errs
@@ -184,7 +184,7 @@ func TestDoor(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- c.Logs(t.Context(), "weather",
-			live.LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
+			buildclient.LogOptions{Out: &out, Err: &errs, Follow: true, Tail: -1})
 	}()
 	time.Sleep(2 * time.Second)
 	y.status(b, func(s *api.AgentBuildStatus) {
@@ -225,7 +225,7 @@ func TestDoorIsClosed(t *testing.T) {
 		"with the right elsewhere": stranger} {
 		for _, path := range []string{at(b, ""), at(b, pod), at(b, "none"),
 			"/builds/" + y.ns + "/weather/log/buildkit-build/build",
-			live.DoorPath(b.Namespace, b.Name),
+			buildclient.DoorPath(b.Namespace, b.Name),
 			strings.ReplaceAll(at(b, ""), "/weather/", "/none/")} {
 			status, _, body := y.get(token, path)
 			if want := http.StatusForbidden; status != want &&
@@ -244,7 +244,7 @@ func TestDoorIsClosed(t *testing.T) {
 	}
 	// With a build of their own they reach neither another's run nor another's pod.
 	elsewhere := strings.Replace(at(theirs, ""), string(theirs.UID), string(b.UID), 1)
-	for _, path := range []string{elsewhere, live.DoorPath(theirs.Namespace, theirs.Name),
+	for _, path := range []string{elsewhere, buildclient.DoorPath(theirs.Namespace, theirs.Name),
 		at(theirs, pod), at(theirs, "..%2f..%2fpods%2f"+pod)} {
 		if status, _, body := y.get(stranger, path); status != http.StatusNotFound ||
 			strings.Contains(body, "team alone") {

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/builds/live/chain"
+	buildclient "github.com/armature-dev/armature/builds/client"
+	"github.com/armature-dev/armature/builds/client/delivery"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -43,7 +43,7 @@ type entryData struct {
 
 // way is how an agent got from a commit to its pods.
 type way struct {
-	Chain []chain.Link
+	Chain []delivery.Link
 	Stop  string // the name of the link where it stands still
 	// Build is the path of its build's page, and Commit where the forge shows the commit.
 	Build, Commit string
@@ -85,7 +85,7 @@ func entryPage(v *Visit) (*Page, error) {
 		return nil, err
 	}
 	d := entryData{row: row{Entry: e}, Noun: noun(e), List: "/agents", ListName: "Agents",
-		Card: facts.Pretty(e.Document)}
+		Card: resources.Pretty(e.Document)}
 	parts := []string{"about", "chain", "offers", "call", "reach", "pods", "card"}
 	if e.Type == store.Server {
 		d.List, d.ListName = "/tools", "Tool servers"
@@ -142,18 +142,18 @@ func (d *entryData) readCluster(v *Visit) error {
 
 // follow follows the agent from the commit to its pods.
 func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.ImageUpdate) {
-	var w chain.Workload
+	var w delivery.Workload
 	var b *api.AgentBuild
 	if o := workloadOf(d.Entry, &live.Live); o != nil {
-		w = chain.WorkloadOf(o, status.Of(live.Live))
-		b = chain.BuildOf(w, builds)
+		w = delivery.WorkloadOf(o, status.Of(live.Live))
+		b = delivery.BuildOf(w, builds)
 		for _, pod := range live.PodsOf(o) {
 			for _, t := range health.Troubles(pod) {
 				d.Troubles = append(d.Troubles, t.String())
 			}
 		}
-		d.Egress, d.EgressKnown = facts.Egress(o, live.policies), live.policiesRead
-		d.Edit = facts.Origin(o)
+		d.Egress, d.EgressKnown = resources.Egress(o, live.policies), live.policiesRead
+		d.Edit = resources.Origin(o)
 	} else if i := slices.IndexFunc(builds, func(b api.AgentBuild) bool {
 		return slices.ContainsFunc(d.Builds,
 			func(made store.Build) bool { return made.Name == b.Name })
@@ -162,34 +162,34 @@ func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.
 	}
 	if b == nil {
 		if w.Name != "" {
-			l := chain.Link{Name: "pods", State: chain.Done,
+			l := delivery.Link{Name: "pods", State: delivery.Done,
 				What: fmt.Sprintf("%d of %d ready", w.Ready, w.Desired)}
 			if w.Ready < w.Desired {
-				l.State = chain.Waiting
+				l.State = delivery.Waiting
 			}
-			d.Chain = []chain.Link{{Name: "workload", State: chain.Done,
+			d.Chain = []delivery.Link{{Name: "workload", State: delivery.Done,
 				What: w.Kind + "/" + w.Name}, l}
 		}
 		return
 	}
-	u := chain.UpdateOf(b, writes)
+	u := delivery.UpdateOf(b, writes)
 	if w.Name == "" { // the workload may not be read: the way ends before it
 		w.Images = []string{b.Status.BuiltImage}
 	}
-	links := chain.Of(w, b, u)
+	links := delivery.Of(w, b, u)
 	if w.Name == "" {
 		links.Links = slices.DeleteFunc(links.Links,
-			func(l chain.Link) bool { return l.Name == "workload" || l.Name == "pods" })
+			func(l delivery.Link) bool { return l.Name == "workload" || l.Name == "pods" })
 	}
 	d.Chain, d.Build = links.Links, buildPath(b.Namespace, b.Name)
 	if stop := links.Stop(); stop != nil {
 		d.Stop = stop.Name
 	}
 	if s := b.Status.Source; s != nil {
-		d.Commit = facts.ForgeLink(b.Spec.Source.SourceRepository, "commit", s.Git.CommitSHA, "")
+		d.Commit = resources.ForgeLink(b.Spec.Source.SourceRepository, "commit", s.Git.CommitSHA, "")
 	}
 	if d.Edit == "" && u != nil {
-		d.Edit = facts.ForgeLink(u.Spec.Repository, "tree", u.Spec.Branch,
+		d.Edit = resources.ForgeLink(u.Spec.Repository, "tree", u.Spec.Branch,
 			strings.TrimSuffix(u.Spec.Path, "armature.lock"))
 	}
 }
@@ -281,7 +281,7 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 		return nil
 	})
 	// the page shows what was read until then
-	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) {
+	if errors.Is(err, resources.ErrSpent) || errors.Is(err, resources.ErrTooLarge) {
 		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource",
 			kind.Resource, "reason", err.Error())
 		err = nil
@@ -300,7 +300,7 @@ func (v *Visit) live(namespace string) (out view, err error) {
 		return out, err
 	}
 	c := v.Console.Cluster
-	what, err := live.Share(v.Context(), c.builds, "namespace/"+namespace, viewTTL,
+	what, err := buildclient.Share(v.Context(), c.builds, "namespace/"+namespace, viewTTL,
 		func(ctx context.Context) (map[string][]unstructured.Unstructured, error) {
 			return c.readNamespace(ctx, namespace), nil
 		})

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -125,7 +125,7 @@ func home(v *Visit) (*Page, error) {
 		wrong += t.Bad
 		tiles[i].Note = "nothing wrong"
 		if t.Bad > 0 {
-			tiles[i].Note = facts.Count(t.Bad) + " to look at"
+			tiles[i].Note = resources.Count(t.Bad) + " to look at"
 		}
 		if t.Count == 0 {
 			tiles[i].Note = "none yet"
@@ -156,14 +156,14 @@ func summary(tiles []tile, wrong, unknown int) homeData {
 		out.State, out.Sentence = Unknown, "There is nothing here yet that you may see."
 	case wrong > 0:
 		out.State, out.Sentence =
-			Failing, facts.Plural(wrong, "thing")+" to look at; everything else is as it should be."
+			Failing, resources.Plural(wrong, "thing")+" to look at; everything else is as it should be."
 		if wrong == total {
 			out.Sentence = "Nothing is as it should be."
 		}
 	case unknown == total:
 		out.State, out.Sentence = Unknown, "Nothing has answered yet."
 	case unknown > 0:
-		out.Sentence = "Everything that has answered is as it should be; " + facts.Count(unknown) +
+		out.Sentence = "Everything that has answered is as it should be; " + resources.Count(unknown) +
 			" did not answer yet."
 	}
 	return out
@@ -183,7 +183,7 @@ func noun(e store.Entry) string {
 }
 
 // entryPath returns the page of an agent or tool server.
-func entryPath(k store.Key) string { return facts.Path("entries", k.Resource, k.Namespace, k.Name) }
+func entryPath(k store.Key) string { return resources.Path("entries", k.Resource, k.Namespace, k.Name) }
 
 // entryFinding says something of an entry.
 func entryFinding(e store.Entry, why string) finding {
@@ -238,7 +238,7 @@ func offers(e store.Entry) string {
 	var words []string
 	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
 		if n := e.Counts[kind]; n > 0 {
-			words = append(words, facts.Plural(n, kind))
+			words = append(words, resources.Plural(n, kind))
 		}
 	}
 	return cmp.Or(strings.Join(words, ", "), "nothing to offer")

@@ -9,9 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/catalog/access"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 )
 
@@ -23,7 +23,7 @@ type logData struct {
 	Build *api.AgentBuild
 	// Task whose log it is; empty where none has begun. Tasks are those that have one.
 	Task  string
-	Tasks []live.Task
+	Tasks []client.Task
 	Steps []stepLog
 	// Why there is no log, or not all of it.
 	Why string
@@ -33,8 +33,8 @@ type logData struct {
 
 // stepLog is the log of a step.
 type stepLog struct {
-	live.Step
-	Blocks []facts.Block
+	client.Step
+	Blocks []resources.Block
 	Cut    string
 	Why    string // there is no text
 	File   string // the address of the log as a file
@@ -42,7 +42,7 @@ type stepLog struct {
 }
 
 // log of a task: the one that is asked for, or else that which failed, or runs, or ran last.
-func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, error) {
+func (v *Visit) log(b *api.AgentBuild, run client.View, asked string) (*logData, error) {
 	d := &logData{Build: b}
 	for _, t := range run.Tasks {
 		if t.Pod != "" {
@@ -54,7 +54,7 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 		d.Tail = f.LogTail
 	}
 	ok, err := v.mayRead(b, "pods/log")
-	at := slices.IndexFunc(d.Tasks, func(t live.Task) bool { return t.Name == d.Task })
+	at := slices.IndexFunc(d.Tasks, func(t client.Task) bool { return t.Name == d.Task })
 	switch {
 	case err != nil:
 		return nil, err
@@ -81,8 +81,8 @@ func (v *Visit) log(b *api.AgentBuild, run live.View, asked string) (*logData, e
 			if err != nil && v.Context().Err() != nil {
 				return nil, err
 			}
-			s.Blocks, s.Cut, s.Why = facts.Blocks(text.Lines), text.Cut, v.Console.noLog(err)
-			s.File = buildPath(b.Namespace, b.Name) + facts.Path("log", d.Task, step.Name)
+			s.Blocks, s.Cut, s.Why = resources.Blocks(text.Lines), text.Cut, v.Console.noLog(err)
+			s.File = buildPath(b.Namespace, b.Name) + resources.Path("log", d.Task, step.Name)
 		}
 		d.Steps = append(d.Steps, s)
 	}

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/armature-dev/armature/builds/live"
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/builds/client"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply"
@@ -38,7 +38,7 @@ type packageView struct {
 }
 
 // Path returns the path of its page.
-func (p packageView) Path() string { return facts.Path("packages", p.Namespace, p.Name) }
+func (p packageView) Path() string { return resources.Path("packages", p.Namespace, p.Name) }
 
 // Drifts returns the objects with fields that others set.
 func (p packageView) Drifts() (out []objectView) {
@@ -53,7 +53,7 @@ func (p packageView) Drifts() (out []objectView) {
 // renderedView is an object with what rendering added.
 type renderedView struct {
 	apply.Entry
-	Added []facts.Added
+	Added []resources.Added
 }
 
 // objectView is an object of a package.
@@ -68,7 +68,7 @@ type liveState struct {
 	Word    string
 	Message string
 	// Drift are the fields that others set.
-	Drift []facts.Drift
+	Drift []resources.Drift
 	// Rendered is an object that says what rendering added.
 	Rendered bool
 }
@@ -89,9 +89,9 @@ func (v *Visit) packages() ([]packageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	stocks := c.look(v.Context(), facts.VersionsOf(list.Items))
+	stocks := c.look(v.Context(), resources.VersionsOf(list.Items))
 	places := map[string][]string{}
-	for namespace := range facts.VersionsOf(visible) {
+	for namespace := range resources.VersionsOf(visible) {
 		if s := stocks[namespace]; s != nil {
 			for at := range s.looked {
 				if r := s.resources[at.GroupKind]; !slices.Contains(places[r], at.Namespace) {
@@ -138,8 +138,8 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 			continue
 		}
 		key := "package/" + p.Namespace + "/" + p.Name + "/" + o.GroupKind.String() + "/" + o.Namespace
-		all, err := live.Share(v.Context(), c.builds, key, surveyed,
-			func(ctx context.Context) (map[string][]facts.Added, error) {
+		all, err := client.Share(v.Context(), c.builds, key, surveyed,
+			func(ctx context.Context) (map[string][]resources.Added, error) {
 				return c.added(ctx, p, o)
 			})
 		if err != nil && v.Context().Err() == nil {
@@ -159,7 +159,7 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 // added returns what rendering added to the objects of a package, of the kind and namespace of
 // one of them, by name.
 func (c *Cluster) added(ctx context.Context, p packageView,
-	like objectView) (map[string][]facts.Added, error) {
+	like objectView) (map[string][]resources.Added, error) {
 	served := c.served()
 	m, err := served.RESTMapping(like.GroupKind, like.Version)
 	if err != nil {
@@ -168,25 +168,25 @@ func (c *Cluster) added(ctx context.Context, p packageView,
 	if err != nil {
 		return nil, err
 	}
-	added, text, left := map[string][]facts.Added{}, 0, int64(maxRenderedBytes)
+	added, text, left := map[string][]resources.Added{}, 0, int64(maxRenderedBytes)
 	selector := labels.Set{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}.String()
 	err = c.objects.Each(ctx, m.Resource, like.Namespace, selector, &left, func(raw []byte) error {
 		u := &unstructured.Unstructured{}
 		if err := utiljson.Unmarshal(raw, &u.Object); err != nil {
 			return err
 		}
-		parts := facts.AddedBy(u)
+		parts := resources.AddedBy(u)
 		for _, a := range parts {
 			text += len(a.What) + len(a.Value) + len(a.Was) + len(a.Text)
 		}
 		if text > maxRenderedText || len(added) == maxRendered {
-			return facts.ErrSpent
+			return resources.ErrSpent
 		}
 		added[u.GetName()] = parts
 		return nil
 	})
 	// what was read until then is shown
-	if errors.Is(err, facts.ErrSpent) || errors.Is(err, facts.ErrTooLarge) {
+	if errors.Is(err, resources.ErrSpent) || errors.Is(err, resources.ErrTooLarge) {
 		c.log.Info("what rendering added is not shown of all objects", "package", p.Name,
 			"namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
 		err = nil

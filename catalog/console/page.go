@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/render/page/design"
 )
 
@@ -85,7 +85,7 @@ func parse(now func() time.Time) *template.Template {
 		"pill":    func(state State, words string) pill { return pill{state, words} },
 		"causeOf": func(why string) [2]string { w, fix := cause(why); return [2]string{w, fix} },
 	}
-	all := template.New("").Funcs(facts.Funcs(now)).Funcs(of)
+	all := template.New("").Funcs(resources.Funcs(now)).Funcs(of)
 	return template.Must(all.ParseFS(templateFiles, "templates/*.html"))
 }
 

@@ -24,7 +24,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/apply"
 	"github.com/armature-dev/armature/render/deliver/health"
@@ -283,7 +283,7 @@ func (c *Cluster) inventories(ctx context.Context, namespace string, s *stock, l
 			if err := json.Unmarshal(raw, &cm); err != nil {
 				return err
 			}
-			if !facts.IsWhole(raw) {
+			if !resources.IsWhole(raw) {
 				return nil // it stays unread
 			}
 			c.survey.unpacking.Lock()
@@ -339,7 +339,7 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 				return nil
 			}
 			u.SetGroupVersionKind(m.GroupVersionKind)
-			if !facts.IsWhole(raw) {
+			if !resources.IsWhole(raw) {
 				s.objects[id] = liveState{State: Unknown, Word: "Not read",
 					Message: "it is too large to check"}
 				return nil
@@ -350,11 +350,11 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, facts.ErrSpent), ctx.Err() != nil:
+	case errors.Is(err, resources.ErrSpent), ctx.Err() != nil:
 		return notAll(of)
 	case apierrors.IsForbidden(err):
 		return "the console cannot list " + s.resources[at.GroupKind]
-	case !errors.Is(err, facts.ErrTooLarge):
+	case !errors.Is(err, resources.ErrTooLarge):
 		c.log.Error(err, "looking at packages", "resource", s.resources[at.GroupKind], "namespace",
 			at.Namespace)
 	}
@@ -372,11 +372,11 @@ func (s *stock) note(id apply.ID, is liveState) {
 		s.text += len(d.Manager) + len(d.Field) + len(d.Value)
 	}
 	if s.text += len(is.Message); s.text > maxStockText {
-		is.Message = facts.Clip(100, is.Message)
+		is.Message = resources.Clip(100, is.Message)
 		is.Drift = slices.Clone(is.Drift[:min(len(is.Drift), 1)])
 		for i := range is.Drift {
 			is.Drift[i].Field, is.Drift[i].Value =
-				facts.Clip(100, is.Drift[i].Field), facts.Clip(100, is.Drift[i].Value)
+				resources.Clip(100, is.Drift[i].Field), resources.Clip(100, is.Drift[i].Value)
 		}
 	}
 	s.objects[id] = is
@@ -385,8 +385,8 @@ func (s *stock) note(id apply.ID, is liveState) {
 // stateOfObject returns how a live object is.
 func stateOfObject(u *unstructured.Unstructured) liveState {
 	h := health.Checks(nil).Of(u)
-	s := liveState{State: Building, Word: facts.Clip(40, h.Status),
-		Message: facts.Clip(300, h.Message), Drift: facts.DriftOf(u), Rendered: facts.Rendered(u)}
+	s := liveState{State: Building, Word: resources.Clip(40, h.Status),
+		Message: resources.Clip(300, h.Message), Drift: resources.DriftOf(u), Rendered: resources.Rendered(u)}
 	switch {
 	case h.Good():
 		s.State, s.Word, s.Message = Healthy, "Healthy", ""
@@ -397,7 +397,7 @@ func stateOfObject(u *unstructured.Unstructured) liveState {
 	}
 	if len(s.Drift) > 0 && s.State == Healthy {
 		s.State, s.Word = Drifted, "Drifted"
-		s.Message = facts.Plural(len(s.Drift), "field") + " set by " + s.Drift[0].Manager
+		s.Message = resources.Plural(len(s.Drift), "field") + " set by " + s.Drift[0].Manager
 	}
 	return s
 }

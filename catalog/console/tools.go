@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/armature-dev/armature/catalog/console/facts"
+	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
@@ -20,7 +20,7 @@ import (
 type toolForm struct {
 	store.Item
 	ID     string
-	Params []facts.Param
+	Params []resources.Param
 	Hints  []string // of the server about the tool
 	Left   int      // parameters that are not shown
 	Raw    string
@@ -35,13 +35,13 @@ type toolGroup struct {
 // forms returns the forms of the tools among items.
 func forms(items []store.Item) (out []toolForm) {
 	for i, item := range items {
-		f := toolForm{Item: item, ID: fmt.Sprintf("tool-%d", i), Raw: facts.Pretty(item.Document)}
+		f := toolForm{Item: item, ID: fmt.Sprintf("tool-%d", i), Raw: resources.Pretty(item.Document)}
 		var tool struct {
 			InputSchema map[string]any
 			Annotations map[string]any
 		}
 		if item.Kind == store.Tool && json.Unmarshal(item.Document, &tool) == nil {
-			f.Params, f.Left = facts.Params(tool.InputSchema)
+			f.Params, f.Left = resources.Params(tool.InputSchema)
 			for name, words := range map[string]string{"readOnlyHint": "reads only",
 				"destructiveHint": "may destroy", "idempotentHint": "may be repeated",
 				"openWorldHint": "reaches other systems"} {

@@ -15,9 +15,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/local/relay"
+	"github.com/armature-dev/armature/builds/local/tcpproxy"
 	"github.com/armature-dev/armature/builds/registry/layout"
-	"github.com/armature-dev/armature/builds/source/tree"
+	"github.com/armature-dev/armature/builds/source/archive"
 )
 
 // stepCommands are what steps of builds run. They are in this program because its image is the
@@ -155,7 +155,7 @@ func basesCommand() *cobra.Command {
 
 // packCommand is what pack-source-step runs.
 func packCommand() *cobra.Command {
-	var p tree.Pack
+	var p archive.Pack
 	var digestFile string
 	cmd := stepCommand("pack-source",
 		"Pack a source as a tar for later tasks of a build, and report its digest",
@@ -179,7 +179,7 @@ func packCommand() *cobra.Command {
 
 // unpackCommand is what the first container of a step with sourceFrom runs.
 func unpackCommand() *cobra.Command {
-	var u tree.Unpack
+	var u archive.Unpack
 	cmd := stepCommand("unpack-source",
 		"Unpack a source that pack-source packed, if its digest matches",
 		func() error {
@@ -219,7 +219,7 @@ func forwardCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "listening")
-			return relay.Serve(listener, func() (net.Conn, error) {
+			return tcpproxy.Serve(listener, func() (net.Conn, error) {
 				return new(net.Dialer).DialContext(cmd.Context(), "unix", given[1])
 			})
 		},

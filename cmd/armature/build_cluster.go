@@ -15,21 +15,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/text"
 )
 
 // connect to the AgentBuilds of a cluster.
-func connect(cmd *cobra.Command, k *cli.Cluster) (*live.Client, error) {
+func connect(cmd *cobra.Command, k *cli.Cluster) (*client.Client, error) {
 	group := cmd.Flag("api-group").Value.String()
 	config, namespace, err := k.Rest()
 	if err != nil {
 		return nil, err
 	}
-	return live.Connect(config, namespace, group)
+	return client.Connect(config, namespace, group)
 }
 
 // doorUsage of the flag with a catalog's address, whose default is in ARMATURE_CATALOG.
@@ -39,11 +39,11 @@ const doorUsage = "address of the catalog, whose console shows runs that you may
 func knownCatalog() *cli.Catalog { return &cli.Catalog{Address: os.Getenv("ARMATURE_CATALOG")} }
 
 // doorAt a catalog; nil where its address is not known.
-func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (live.Door, error) {
+func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (client.Door, error) {
 	if at.Address == "" {
 		return nil
 	}
-	return sync.OnceValues(func() (live.Door, error) {
+	return sync.OnceValues(func() (client.Door, error) {
 		console, err := at.Connect(cmd, k.Loader().ClientConfig)
 		if err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func readBuilds(cmd *cobra.Command, group string, files ...string) (all []manife
 }
 
 // named runs a command on the AgentBuild that its only argument names.
-func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client,
+func named(k *cli.Cluster, do func(cmd *cobra.Command, c *client.Client,
 	b *api.AgentBuild) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, given []string) error {
 		c, err := connect(cmd, k)
@@ -92,7 +92,7 @@ func named(k *cli.Cluster, do func(cmd *cobra.Command, c *live.Client,
 }
 
 // missing adds to the error about a build that does not exist which builds do.
-func missing(ctx context.Context, c *live.Client, name string, err error) error {
+func missing(ctx context.Context, c *client.Client, name string, err error) error {
 	if !apierrors.IsNotFound(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return err

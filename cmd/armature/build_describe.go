@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -27,7 +27,7 @@ func buildDescribeCommand() *cobra.Command {
   armature build describe weather -o yaml`,
 		Args:              cli.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeBuilds(&k),
-		RunE: named(&k, func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+		RunE: named(&k, func(cmd *cobra.Command, c *client.Client, b *api.AgentBuild) error {
 			if format != "text" {
 				b.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind))
 				return cli.PrintObjects(cmd.OutOrStdout(), format, b)

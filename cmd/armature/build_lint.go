@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/text"
@@ -34,7 +34,7 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 			}
 			only := library.ConfigMaps
 			if len(dirs) > 0 {
-				only = map[string]recipe.ConfigMap{}
+				only = map[string]templates.ConfigMap{}
 				for _, dir := range dirs {
 					own, err := manifest.OpenFolder(dir)
 					if err != nil {

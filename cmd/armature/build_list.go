@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -47,7 +47,7 @@ func buildListCommand() *cobra.Command {
 					string(b.Status.Phase), ready(b), text.Plain(b.Status.BuiltImage),
 					duration.HumanDuration(time.Since(b.CreationTimestamp.Time)),
 					b.Status.PipelineRunName, text.Plain(b.Spec.Source.SourceRepository),
-					text.Plain(live.Summary{AgentBuild: b}.Commit()), text.Plain(b.Status.Message))
+					text.Plain(client.Summary{AgentBuild: b}.Commit()), text.Plain(b.Status.Message))
 			}
 			return l.Print(cmd, format)
 		},

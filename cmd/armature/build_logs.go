@@ -6,13 +6,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 )
 
 func buildLogsCommand() *cobra.Command {
 	var k cli.Cluster
-	var opt live.LogOptions
+	var opt client.LogOptions
 	catalog := knownCatalog()
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
@@ -25,7 +25,7 @@ come through the console (--catalog-server, or ARMATURE_CATALOG), unless you may
   armature build logs weather --task buildkit-build --tail 20`,
 		Args:              cli.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeBuilds(&k),
-		RunE: named(&k, func(cmd *cobra.Command, c *live.Client, b *api.AgentBuild) error {
+		RunE: named(&k, func(cmd *cobra.Command, c *client.Client, b *api.AgentBuild) error {
 			if opt.Since < 0 {
 				return cli.Usagef("--since %s: use a positive duration", opt.Since)
 			}

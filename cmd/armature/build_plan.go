@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/builds/install"
-	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/builds/registry/pins"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/templates"
@@ -62,7 +62,7 @@ The flowchart omits dependencies that follow from others.`,
 				return err
 			}
 			var objects []any
-			var pipelines []live.Pipeline
+			var pipelines []client.Pipeline
 			var problems []error
 			for _, b := range builds {
 				if mode != "" {
@@ -81,7 +81,7 @@ The flowchart omits dependencies that follow from others.`,
 				}
 				if drawn {
 					pipelines = append(pipelines,
-						live.PipelineOf("AgentBuild "+b.Name, &out.Pipeline.Spec))
+						client.PipelineOf("AgentBuild "+b.Name, &out.Pipeline.Spec))
 				} else {
 					objects = append(objects, manifest.Objects(out)...)
 				}
@@ -90,7 +90,7 @@ The flowchart omits dependencies that follow from others.`,
 				return err // nothing is printed of a file with a problem
 			}
 			if drawn {
-				return live.Write(cmd.OutOrStdout(), format, pipelines)
+				return client.Write(cmd.OutOrStdout(), format, pipelines)
 			}
 			return cli.PrintObjects(cmd.OutOrStdout(), format, objects...)
 		},
@@ -118,7 +118,7 @@ The flowchart omits dependencies that follow from others.`,
 // planFormats are those of -o, the default first.
 func planFormats(drawn bool) []string {
 	if drawn {
-		return live.Formats()
+		return client.Formats()
 	}
 	return []string{"yaml", "json"}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/cmd/internal/localbuild"
 	"github.com/armature-dev/armature/functions/text"
@@ -40,7 +40,7 @@ accepts it as a build of the platform.`,
 			if err := local.Only(cmd, here); err != nil {
 				return err
 			}
-			var c *live.Client
+			var c *client.Client
 			var err error
 			if !here {
 				if c, err = connect(cmd, &k); err != nil {
@@ -80,7 +80,7 @@ accepts it as a build of the platform.`,
 			failed := 0
 			for i, b := range builds {
 				err := await(ctx, cmd, c, b.AgentBuild, generations[i])
-				if err != nil && !errors.Is(err, live.ErrNotBuilt) {
+				if err != nil && !errors.Is(err, client.ErrNotBuilt) {
 					return err
 				}
 				if err != nil {
@@ -107,7 +107,7 @@ accepts it as a build of the platform.`,
 }
 
 // await the end of a build. It prints each change of its state and of its tasks once.
-func await(ctx context.Context, cmd *cobra.Command, c *live.Client, b *api.AgentBuild,
+func await(ctx context.Context, cmd *cobra.Command, c *client.Client, b *api.AgentBuild,
 	generation int64) error {
 	name := b.Namespace + "/" + b.Name
 	shown := cli.Begin(cmd.ErrOrStderr(), false, "waiting for "+name)

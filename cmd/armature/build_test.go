@@ -27,10 +27,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	buildclient "github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
 	"github.com/armature-dev/armature/builds/controller/buildtest"
-	"github.com/armature-dev/armature/builds/live"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/e2e/controlplane"
 	"github.com/armature-dev/armature/e2e/page"
@@ -282,8 +282,8 @@ func TestBuildPlanChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := live.Write(io.Discard, "mermaid",
-				[]live.Pipeline{live.PipelineOf("weather", &out.Pipeline.Spec)}); err != nil {
+			if err := buildclient.Write(io.Discard, "mermaid",
+				[]buildclient.Pipeline{buildclient.PipelineOf("weather", &out.Pipeline.Spec)}); err != nil {
 				t.Fatal(err)
 			}
 			if err := cli.PrintObjects(io.Discard, "json", manifest.Objects(out)...); err != nil {

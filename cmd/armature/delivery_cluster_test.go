@@ -33,30 +33,30 @@ import (
 	"github.com/armature-dev/armature/e2e/page"
 )
 
-// delivery is an API server, a registry, and the program with its own folder.
-type delivery struct {
+// deliveryTest is an API server, a registry, and the program with its own folder.
+type deliveryTest struct {
 	*armature
 	client.Client
 	registry, dir string
 }
 
-func deliver(t *testing.T) *delivery {
+func deliver(t *testing.T) *deliveryTest {
 	ctrl.SetLogger(logr.Discard())
 	c, kubeconfig := fresh(t, "team1", "team2", "keys")
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	d := &delivery{buildArmature(t), c, strings.TrimPrefix(server.URL, "http://"), t.TempDir()}
+	d := &deliveryTest{buildArmature(t), c, strings.TrimPrefix(server.URL, "http://"), t.TempDir()}
 	d.env = append(environ, "KUBECONFIG="+kubeconfig)
 	return d
 }
 
 // elsewhere is another machine with another API server, new and with one
 // namespace. The program and the registry are all that it shares with d.
-func (d *delivery) elsewhere(t *testing.T, namespace string) *delivery {
+func (d *deliveryTest) elsewhere(t *testing.T, namespace string) *deliveryTest {
 	c, kubeconfig := fresh(t, namespace)
 	dir := t.TempDir()
 	env := append(environ, "KUBECONFIG="+kubeconfig, "HOME="+dir, "DOCKER_CONFIG="+dir)
-	return &delivery{&armature{d.file, env}, c, d.registry, dir}
+	return &deliveryTest{&armature{d.file, env}, c, d.registry, dir}
 }
 
 // fresh starts an API server with our CRDs and some namespaces, and returns a client of it and its
@@ -80,7 +80,7 @@ func fresh(t *testing.T, namespaces ...string) (client.Client, string) {
 	return c, plane.Admin.Kubeconfig
 }
 
-func (d *delivery) write(t *testing.T, file, text string) string {
+func (d *deliveryTest) write(t *testing.T, file, text string) string {
 	t.Helper()
 	file = filepath.Join(d.dir, file)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -147,7 +147,7 @@ func TestApplyFromRegistry(t *testing.T) {
 		t.Errorf("pulled: %s %v", text, err)
 	}
 	other.run(t, 0, "apply", ref, "-n", "team1", "--verify-policy", policy)
-	greets := func(where *delivery) string {
+	greets := func(where *deliveryTest) string {
 		var applied corev1.ConfigMap
 		if err := where.Get(t.Context(), client.ObjectKey{Namespace: "team1", Name: "settings"},
 			&applied); client.IgnoreNotFound(err) != nil {

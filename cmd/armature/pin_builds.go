@@ -16,7 +16,7 @@ import (
 
 	buildapi "github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
-	"github.com/armature-dev/armature/builds/live"
+	"github.com/armature-dev/armature/builds/client"
 	"github.com/armature-dev/armature/builds/source/gitremote"
 	"github.com/armature-dev/armature/builds/writeback"
 	"github.com/armature-dev/armature/cmd/internal/cli"
@@ -222,7 +222,7 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 }
 
 // list the AgentBuilds.
-func (p *buildPinning) list(cmd *cobra.Command) (*live.Client, *buildapi.AgentBuildList, error) {
+func (p *buildPinning) list(cmd *cobra.Command) (*client.Client, *buildapi.AgentBuildList, error) {
 	c, err := connect(cmd, &p.Cluster)
 	if err != nil {
 		return nil, nil, err

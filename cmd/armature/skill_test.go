@@ -77,7 +77,7 @@ spec:
 // skills is a package with skills, a registry, and a cluster whose namespace has the Pod Security
 // level restricted.
 type skills struct {
-	*delivery
+	*deliveryTest
 	*testing.T
 	apps string
 }
@@ -184,7 +184,7 @@ func TestSkills(t *testing.T) {
 		t.Errorf("with the lock, lint finds %s", found)
 	}
 
-	c := s.delivery.Client
+	c := s.deliveryTest.Client
 	namespace := &corev1.Namespace{}
 	err = c.Get(t.Context(), client.ObjectKey{Name: "team1"}, namespace)
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	buildapi "github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/live/chain"
+	"github.com/armature-dev/armature/builds/client/delivery"
 	updates "github.com/armature-dev/armature/builds/writeback/imageupdate/api"
 	"github.com/armature-dev/armature/cmd/internal/cli"
 	"github.com/armature-dev/armature/render/deliver/apply"
@@ -156,7 +156,7 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 	default:
 		err = cli.PrintObjects(&text, s.format, struct {
 			status.Report `json:",inline"`
-			Chains        []chain.Chain `json:"chains,omitempty"`
+			Chains        []delivery.Chain `json:"chains,omitempty"`
 		}{report, chains})
 	}
 	out := text.String()
@@ -208,7 +208,7 @@ func (s *statusOf) follow(cmd *cobra.Command) error {
 // chains returns those of the workloads that are called the one name that was given. A cluster
 // without AgentBuilds, or a user who may not read them, has none.
 func (s *statusOf) chains(ctx context.Context, live status.Live,
-	report status.Report) (all []chain.Chain, err error) {
+	report status.Report) (all []delivery.Chain, err error) {
 	if len(s.names) != 1 {
 		return nil, nil
 	}
@@ -226,9 +226,9 @@ func (s *statusOf) chains(ctx context.Context, live status.Live,
 		if o.GetName() != s.names[0] {
 			continue
 		}
-		w := chain.WorkloadOf(o, report)
-		if b := chain.BuildOf(w, builds.Items); b != nil {
-			all = append(all, chain.Of(w, b, chain.UpdateOf(b, writes.Items)))
+		w := delivery.WorkloadOf(o, report)
+		if b := delivery.BuildOf(w, builds.Items); b != nil {
+			all = append(all, delivery.Of(w, b, delivery.UpdateOf(b, writes.Items)))
 		}
 	}
 	return all, nil
@@ -248,7 +248,7 @@ func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResourc
 }
 
 // writeChains writes chains below the tables: a line for each link, then where it stands still.
-func writeChains(out io.Writer, chains []chain.Chain) error {
+func writeChains(out io.Writer, chains []delivery.Chain) error {
 	for _, c := range chains {
 		fmt.Fprintf(out, "\nfrom build %s to %s\n", c.Build, c.Workload)
 		table := tabwriter.NewWriter(out, 0, 4, 3, ' ', 0)

@@ -81,7 +81,7 @@ func TestOutputs(t *testing.T) {
 				commands(t, name, m[2], used)
 			case "mermaid":
 				if name != "docs/builds.md" {
-					t.Errorf("%s has a drawing that no test compares, as builds/live does "+
+					t.Errorf("%s has a drawing that no test compares, as builds/client does "+
 						"that of docs/builds.md", name)
 				}
 			case "yaml", "python", "dockerfile":

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
-	"github.com/armature-dev/armature/builds/local/relay"
+	"github.com/armature-dev/armature/builds/local/tcpproxy"
 )
 
 // published are the servers that can be reached from the machine's own network too,
@@ -60,7 +60,7 @@ func publish(info *Info) (hostAPI string, err error) {
 		case 0:
 			hostAPI = hostAddress
 			go func() {
-				log.Print(relay.Serve(outside,
+				log.Print(tcpproxy.Serve(outside,
 					func() (net.Conn, error) { return net.Dial("tcp", address) }))
 			}()
 			continue

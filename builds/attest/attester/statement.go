@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/controller/library"
 	"github.com/armature-dev/armature/builds/registry"
 	"github.com/armature-dev/armature/render/deliver/sign"
@@ -78,7 +78,7 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild,
 	if err != nil {
 		return none, err
 	}
-	spec, _ := compose.InputHashes(build, recipe.NoTemplate(), nil)
+	spec, _ := compose.InputHashes(build, templates.NoTemplate(), nil)
 	key := statementKey{signer, at.String(), build.UID, spec}
 	if known, ok := v.known.Get(key); ok {
 		return known.(attest.Statement), nil

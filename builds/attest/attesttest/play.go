@@ -19,8 +19,8 @@ import (
 
 	"github.com/armature-dev/armature/builds/attest"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
 	"github.com/armature-dev/armature/builds/compose/tekton"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -81,7 +81,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		for _, r := range t.TaskSpec.Results {
 			text := cmp.Or(results[r.Name], "some "+r.Name)
 			// its own image
-			if at := slices.Index(platforms, own.Texts["params."+recipe.Platform]); at >= 0 &&
+			if at := slices.Index(platforms, own.Texts["params."+templates.Platform]); at >= 0 &&
 				len(platforms) > 1 {
 				text = cmp.Or(map[string]string{"layout-digest": parts[at],
 					"SBOM_DIGEST": DigestOf(SBOM(parts[at]))}[r.Name], text)

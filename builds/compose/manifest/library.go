@@ -13,16 +13,16 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/multi"
-	"github.com/armature-dev/armature/templates"
+	shipped "github.com/armature-dev/armature/templates"
 )
 
 // Library holds template and step ConfigMaps by name.
 type Library struct {
-	ConfigMaps map[string]recipe.ConfigMap
+	ConfigMaps map[string]templates.ConfigMap
 	// Verdicts spares builds of one shape the validation of each; nil validates all.
 	Verdicts *compose.Verdicts
 }
@@ -31,7 +31,7 @@ type Library struct {
 func Shipped() (*Library, error) {
 	lib := &Library{Verdicts: &compose.Verdicts{}}
 	for _, dir := range []string{"modes", "steps"} {
-		if err := lib.add(templates.Files, dir, "shipped "); err != nil {
+		if err := lib.add(shipped.Files, dir, "shipped "); err != nil {
 			return nil, err
 		}
 	}
@@ -47,7 +47,7 @@ func (l *Library) AddDir(folder fs.FS, name string) error {
 
 func (l *Library) add(folder fs.FS, root, prefix string) error {
 	if l.ConfigMaps == nil {
-		l.ConfigMaps = map[string]recipe.ConfigMap{}
+		l.ConfigMaps = map[string]templates.ConfigMap{}
 	}
 	added := map[string]finding.Place{}
 	var problems []error
@@ -89,7 +89,7 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 				continue
 			}
 			added[cm.Name] = d.at("")
-			l.ConfigMaps[cm.Name] = recipe.ConfigMap{Namespace: cm.Namespace, Name: cm.Name,
+			l.ConfigMaps[cm.Name] = templates.ConfigMap{Namespace: cm.Namespace, Name: cm.Name,
 				File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
 		}
 		return nil
@@ -108,7 +108,7 @@ func (l *Library) Names(prefix string) []string {
 
 // find a ConfigMap for a build, as the controller does: one of the namespace that
 // spec.pipeline.namespace names counts if it is shared.
-func (l *Library) find(b *api.AgentBuild, name string) (recipe.ConfigMap, bool) {
+func (l *Library) find(b *api.AgentBuild, name string) (templates.ConfigMap, bool) {
 	cm, ok := l.ConfigMaps[name]
 	foreign := b.Spec.Pipeline != nil && cm.Namespace != "" &&
 		cm.Namespace == b.Spec.Pipeline.Namespace &&
@@ -118,24 +118,24 @@ func (l *Library) find(b *api.AgentBuild, name string) (recipe.ConfigMap, bool) 
 
 // Compose a build from the library.
 func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Output, error) {
-	name := recipe.TemplateName(build.Spec.Mode)
+	name := templates.TemplateName(build.Spec.Mode)
 	cm, ok := l.find(build.AgentBuild, name)
 	if !ok {
-		modes := strings.Join(l.Names(recipe.TemplatePrefix), ", ")
+		modes := strings.Join(l.Names(templates.TemplatePrefix), ", ")
 		return nil, build.doc.at("spec.mode").Fault(api.ReasonTemplateNotFound,
 			fmt.Sprintf("template ConfigMap %q does not exist", name),
-			"use one of "+strings.ReplaceAll(modes, recipe.TemplatePrefix, "")+
-				", or add it with --templates"+recipe.ShareHint(build.AgentBuild))
+			"use one of "+strings.ReplaceAll(modes, templates.TemplatePrefix, "")+
+				", or add it with --templates"+templates.ShareHint(build.AgentBuild))
 	}
-	template, err := recipe.ReadTemplate(cm)
+	template, err := templates.ReadTemplate(cm)
 	if template == nil {
 		return nil, err
 	}
 	problems := []error{err}
-	steps, faults := map[string]*recipe.Step{}, map[string]error{}
+	steps, faults := map[string]*templates.Step{}, map[string]error{}
 	for _, name := range compose.StepNames(build.AgentBuild, template) {
 		if cm, ok := l.find(build.AgentBuild, name); ok { // else composition names who asked for it
-			steps[name], faults[name] = recipe.ReadStep(cm)
+			steps[name], faults[name] = templates.ReadStep(cm)
 		}
 	}
 	for _, name := range compose.UsedSteps(build.AgentBuild, template, steps) {

@@ -8,7 +8,7 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
@@ -30,9 +30,9 @@ spec:
 	composed := func(namespace, labels string) error {
 		folder := fstest.MapFS{}
 		for name, data := range map[string]string{
-			"pipeline-template-own": recipe.TemplateKeyYAML +
+			"pipeline-template-own": templates.TemplateKeyYAML +
 				`: "steps: [{name: only, configMap: own-step}]"`,
-			"own-step": recipe.StepKey +
+			"own-step": templates.StepKey +
 				`: "steps: [{name: a, image: busybox:1.37.0, command: [a]}]"`,
 		} {
 			folder[name+".yaml"] = &fstest.MapFile{

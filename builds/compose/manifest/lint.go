@@ -12,14 +12,14 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 )
 
 // Lint checks the templates and steps among only, with the whole library behind
 // them. ConfigMaps that are neither are passed over.
-func (l *Library) Lint(only map[string]recipe.ConfigMap) (checked int, warnings []string, err error) {
+func (l *Library) Lint(only map[string]templates.ConfigMap) (checked int, warnings []string, err error) {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(only)) {
 		cm := only[name]
@@ -30,7 +30,7 @@ func (l *Library) Lint(only map[string]recipe.ConfigMap) (checked int, warnings 
 			problems, warnings = append(problems, err), append(warnings, more...)
 		case isStep(cm):
 			checked++
-			step, err := recipe.ReadStep(cm)
+			step, err := templates.ReadStep(cm)
 			problems = append(problems, err)
 			warnings = append(warnings, lintStep(cm, step)...)
 		}
@@ -39,14 +39,14 @@ func (l *Library) Lint(only map[string]recipe.ConfigMap) (checked int, warnings 
 }
 
 // isTemplate also goes by the name: without the key the controller refuses it.
-func isTemplate(cm recipe.ConfigMap) bool {
-	_, isYAML := cm.Data[recipe.TemplateKeyYAML]
-	_, isJSON := cm.Data[recipe.TemplateKeyJSON]
-	return isYAML || isJSON || strings.HasPrefix(cm.Name, recipe.TemplatePrefix)
+func isTemplate(cm templates.ConfigMap) bool {
+	_, isYAML := cm.Data[templates.TemplateKeyYAML]
+	_, isJSON := cm.Data[templates.TemplateKeyJSON]
+	return isYAML || isJSON || strings.HasPrefix(cm.Name, templates.TemplatePrefix)
 }
 
 // isStep also accepts a key that is nearly right.
-func isStep(cm recipe.ConfigMap) bool {
+func isStep(cm templates.ConfigMap) bool {
 	for key := range cm.Data {
 		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "task-spec") {
 			return true
@@ -67,8 +67,8 @@ func (l *Library) HasBuilds() bool {
 
 // lintTemplate composes the template with a build that sets every field, for each
 // builder that it offers. A step's own problems are reported with the step.
-func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err error) {
-	template, err := recipe.ReadTemplate(cm)
+func (l *Library) lintTemplate(cm templates.ConfigMap) (warnings []string, err error) {
+	template, err := templates.ReadTemplate(cm)
 	if template == nil || err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err erro
 	var problems []error
 	for _, builder := range builders {
 		more, err := l.lintWith(template, builder,
-			strings.TrimPrefix(cm.Name, recipe.TemplatePrefix))
+			strings.TrimPrefix(cm.Name, templates.TemplatePrefix))
 		problems = append(problems, err)
 		for _, w := range more {
 			if !slices.Contains(warnings, w) {
@@ -90,7 +90,7 @@ func (l *Library) lintTemplate(cm recipe.ConfigMap) (warnings []string, err erro
 	return warnings, findings.Join(problems...)
 }
 
-func (l *Library) lintWith(template *recipe.Template,
+func (l *Library) lintWith(template *templates.Template,
 	builder, mode string) (warnings []string, err error) {
 	value := "lint"
 	build := &api.AgentBuild{
@@ -107,11 +107,11 @@ func (l *Library) lintWith(template *recipe.Template,
 			Pipeline: &api.PipelineSpec{},
 		},
 	}
-	steps := map[string]*recipe.Step{}
+	steps := map[string]*templates.Step{}
 	declared := map[string]bool{}
 	for _, name := range compose.StepNames(build, template) {
 		if cm, ok := l.ConfigMaps[name]; ok {
-			steps[name], _ = recipe.ReadStep(cm) // reported with the step itself
+			steps[name], _ = templates.ReadStep(cm) // reported with the step itself
 			for _, p := range steps[name].Task.Params {
 				declared[p.Name] = true
 			}
@@ -123,7 +123,7 @@ func (l *Library) lintWith(template *recipe.Template,
 		demanded = append(demanded, s.RequiredParameters...)
 	}
 	for _, name := range demanded {
-		if declared[name] && !recipe.FromSpec(name) {
+		if declared[name] && !templates.FromSpec(name) {
 			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters,
 				api.Parameter{Name: name, Value: &value})
 			declared[name] = false
@@ -139,7 +139,7 @@ func (l *Library) lintWith(template *recipe.Template,
 }
 
 // lintStep warns of what works and will hurt.
-func lintStep(cm recipe.ConfigMap, step *recipe.Step) []string {
+func lintStep(cm templates.ConfigMap, step *templates.Step) []string {
 	var out []string
 	warn := func(format string, a ...any) {
 		out = append(out, cm.String()+": "+fmt.Sprintf(format, a...))

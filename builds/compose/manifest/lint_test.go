@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/armature-dev/armature/builds/compose/manifest"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
 // Every builder of every shipped template composes.
@@ -20,9 +20,9 @@ func TestLintComposesEachBuilder(t *testing.T) {
 	}
 	cm := library.ConfigMaps["pipeline-template-prod"]
 	cm.Data = maps.Clone(cm.Data)
-	cm.Data[recipe.TemplateKeyYAML] = strings.Replace(cm.Data[recipe.TemplateKeyYAML],
+	cm.Data[templates.TemplateKeyYAML] = strings.Replace(cm.Data[templates.TemplateKeyYAML],
 		"$(tasks.buildkit-build.results.layout-digest)", "$(tasks.buildkit-build.results.digest)", 1)
-	if _, _, err := library.Lint(map[string]recipe.ConfigMap{cm.Name: cm}); err == nil ||
+	if _, _, err := library.Lint(map[string]templates.ConfigMap{cm.Name: cm}); err == nil ||
 		!strings.Contains(err.Error(), "declares no such result") {
 		t.Errorf("a fault of a builder that is not the default: %v", err)
 	}

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/builds/api"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
@@ -152,8 +152,8 @@ func split(file string, data []byte) (out []document, err error) {
 		if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
 			return out, nil
 		} else if err != nil {
-			line, message := recipe.YAMLProblem(err)
-			return bad(max(line, 1), message, recipe.YAMLHint)
+			line, message := templates.YAMLProblem(err)
+			return bad(max(line, 1), message, templates.YAMLHint)
 		}
 		objects := root.Content
 		if items, _ := step(objects[0], "items"); items != nil &&

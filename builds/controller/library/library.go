@@ -21,7 +21,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
-	"github.com/armature-dev/armature/builds/compose/recipe"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/builds/failure/findings"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/text"
@@ -49,9 +49,9 @@ type Library struct {
 // Definitions are the template and the steps of a build.
 type Definitions struct {
 	// Template is nil where Problem says why.
-	Template *recipe.Template
+	Template *templates.Template
 	// Steps by the name of their ConfigMap, as far as they were found.
-	Steps map[string]*recipe.Step
+	Steps map[string]*templates.Step
 	// Complete: every step that is used was found.
 	Complete bool
 	// Problem is what a user must fix, or nil.
@@ -62,7 +62,7 @@ type Definitions struct {
 // themselves.
 func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, error) {
 	namespaces := l.namespaces(b)
-	name := recipe.TemplateName(b.Spec.Mode)
+	name := templates.TemplateName(b.Spec.Mode)
 	// What the platform isolates is the platform's, whatever the build names.
 	found, err := l.get(ctx, b, []string{l.Namespace}, name, true)
 	if err != nil {
@@ -80,13 +80,13 @@ func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, err
 			Problem: compose.Place(b).At("spec.mode").Fault(api.ReasonTemplateNotFound,
 				fmt.Sprintf(
 					"template ConfigMap %q with the key %s does not exist in the namespaces %v",
-					name, recipe.TemplateKeyYAML, namespaces),
-				l.otherModes(ctx, b)+recipe.ShareHint(b))}, nil
+					name, templates.TemplateKeyYAML, namespaces),
+				l.otherModes(ctx, b)+templates.ShareHint(b))}, nil
 	}
 	if found.template == nil {
 		return Definitions{Problem: found.err}, nil
 	}
-	out := Definitions{Template: found.template, Steps: map[string]*recipe.Step{}, Complete: true}
+	out := Definitions{Template: found.template, Steps: map[string]*templates.Step{}, Complete: true}
 	problems, faults := []error{found.err}, map[string]error{}
 	for _, name := range compose.StepNames(b, out.Template) {
 		step, err := l.get(ctx, b, namespaces, name, false)
@@ -122,7 +122,7 @@ func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 			continue
 		}
 		for i := range list.Items {
-			if mode, ok := strings.CutPrefix(list.Items[i].Name, recipe.TemplatePrefix); ok {
+			if mode, ok := strings.CutPrefix(list.Items[i].Name, templates.TemplatePrefix); ok {
 				modes = append(modes, mode)
 			}
 		}
@@ -163,8 +163,8 @@ type textKey struct {
 type textOf struct {
 	version  string
 	labels   map[string]string // that share the ConfigMap
-	template *recipe.Template
-	step     *recipe.Step
+	template *templates.Template
+	step     *templates.Step
 	err      error
 	// absent: the ConfigMap has no key of a template or step.
 	absent bool
@@ -194,7 +194,7 @@ func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []strin
 		case apierrors.IsNotFound(err):
 			l.forget(key)
 		case apierrors.IsForbidden(err):
-			from := recipe.ConfigMap{Namespace: namespace, Name: name}
+			from := templates.ConfigMap{Namespace: namespace, Name: name}
 			return &textOf{err: from.Place().Fault(api.ReasonTemplateForbidden,
 				"the controller may not read it: "+err.Error(),
 				"grant the controller's ServiceAccount get on configmaps there, or correct "+
@@ -212,7 +212,7 @@ func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []strin
 // platform's, or one that shares it. Of others nothing is reported, not even that they exist.
 func (l *Library) mayUse(b *api.AgentBuild, namespace string, labels map[string]string) bool {
 	return namespace == b.Namespace || namespace == l.Namespace ||
-		recipe.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
+		templates.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
 }
 
 // text of a ConfigMap as it is now. One that the build may not use is not read.
@@ -261,19 +261,19 @@ func (l *Library) readText(ctx context.Context, key textKey) (*textOf, error) {
 	}
 	maps.DeleteFunc(cm.Labels, NotShared)
 	fresh, from := &textOf{version: cm.ResourceVersion, labels: cm.Labels},
-		recipe.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
+		templates.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
 	if key.template {
-		fresh.absent = cm.Data[recipe.TemplateKeyYAML] == "" &&
-			cm.Data[recipe.TemplateKeyJSON] == ""
-		if fresh.template, fresh.err = recipe.ReadTemplate(from); fresh.err != nil {
+		fresh.absent = cm.Data[templates.TemplateKeyYAML] == "" &&
+			cm.Data[templates.TemplateKeyJSON] == ""
+		if fresh.template, fresh.err = templates.ReadTemplate(from); fresh.err != nil {
 			fresh.template = nil
 		} else {
 			fresh.memory = fresh.template.Memory()
 		}
 		return fresh, nil
 	}
-	fresh.absent = cm.Data[recipe.StepKey] == ""
-	if fresh.step, fresh.err = recipe.ReadStep(from); fresh.err == nil {
+	fresh.absent = cm.Data[templates.StepKey] == ""
+	if fresh.step, fresh.err = templates.ReadStep(from); fresh.err == nil {
 		fresh.memory = fresh.step.Memory()
 	}
 	return fresh, nil

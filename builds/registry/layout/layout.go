@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/armature-dev/armature/builds/source/tree"
+	"github.com/armature-dev/armature/builds/source/archive"
 )
 
 // maxDocument bounds a manifest, an index and an image's configuration, in bytes.
@@ -37,7 +37,7 @@ func (s store) open(digest v1.Hash) (*os.File, int64, error) {
 	if digest.Algorithm != "sha256" {
 		return nil, 0, fmt.Errorf("%s: only sha256 digests are supported", digest)
 	}
-	file, info, err := tree.OpenFile(s.root, path.Join(s.dir, "blobs", "sha256", digest.Hex))
+	file, info, err := archive.OpenFile(s.root, path.Join(s.dir, "blobs", "sha256", digest.Hex))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, 0, fmt.Errorf("the layout has no blob %s", digest)
 	}
