@@ -491,7 +491,7 @@ func (x *shapes) add(key []byte, s *Settings) {
 	if x.known == nil {
 		x.known = make(map[string]*shape)
 	}
-	of := &shape{settings: *s, ports: s.ports()}
+	of := &shape{settings: *s, ports: s.Ports()}
 	of.settings.AuthBridge.Ports = slices.Clone(s.AuthBridge.Ports)
 	of.settings.shape = of
 	x.known[string(key)] = of

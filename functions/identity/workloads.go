@@ -367,7 +367,7 @@ func ProbedPort(container, action krm.Node) int {
 // that the author sets in the agent's variable PORT.
 func appendPorts(ports []int, pod krm.PodTemplate) (all []int, env int) {
 	for c := range pod.Spec().Get("containers").Items() {
-		for _, port := range tcpPorts(c) {
+		for _, port := range TCPPorts(c) {
 			if port > 0 { // others are errors of the function inject
 				ports = append(ports, port)
 			}
@@ -397,7 +397,7 @@ func AgentContainer(pod krm.PodTemplate) (agent krm.Node) {
 		if !agent.Exists() {
 			agent = c
 		}
-		for range tcpPorts(c) {
+		for range TCPPorts(c) {
 			return c
 		}
 	}

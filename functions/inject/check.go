@@ -48,7 +48,7 @@ func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
 	c.node()
 	c.names()
 	c.volumes()
-	c.findings = append(c.findings, identity.CheckPorts(o, c.pod, s)...)
+	c.findings = append(c.findings, sidecars.CheckPorts(o, c.pod, s)...)
 	c.hooks()
 	c.cloud()
 	c.authBridge()
