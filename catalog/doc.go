@@ -22,8 +22,8 @@
 //	console     answers people: pages of agents, tool servers, builds and packages, which are
 //	            brought up to date while they are open; console/resources reads what they show
 //
-// The types of the objects are in api (AgentCard), kinds/published.go (the same in the kagenti
-// operator's group) and api/kagent (what the catalog reads and writes of kagent's).
+// The types of the objects are in api (AgentCard), kinds/agentcard_kagenti.go (AgentCard in the
+// group of the kagenti operator) and api/kagent (what the catalog reads and writes of kagent).
 //
 // To add a kind, write its file in kinds and a row in kinds.All, then run
 // `UPDATE=1 go test ./catalog/kinds -run Roles`. To add a page, write its function in console, a

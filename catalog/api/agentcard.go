@@ -1,6 +1,6 @@
 // Package api holds AgentCard, which makes agents known to the catalog (source
 // 001, "Pillar 2: AgentCard CR"). The same spec is published as
-// agent.kagenti.dev/v1alpha1: see catalog/kinds/published.go.
+// agent.kagenti.dev/v1alpha1: see catalog/kinds/agentcard_kagenti.go.
 //
 // +groupName=kagenti.io
 // +versionName=v1alpha1
