@@ -25,6 +25,7 @@ import (
 	"github.com/armature-dev/armature/catalog/console/resources"
 	"github.com/armature-dev/armature/catalog/store"
 	"github.com/armature-dev/armature/functions/text"
+	"github.com/armature-dev/armature/functions/workload"
 	"github.com/armature-dev/armature/render/deliver/health"
 	"github.com/armature-dev/armature/render/deliver/status"
 )
@@ -226,13 +227,19 @@ type view struct {
 const viewTTL = 3 * time.Second
 
 // viewKinds are read for the page of an agent.
-var viewKinds = map[schema.GroupVersionResource]string{
-	{Version: "v1", Resource: "pods"}:                                        "Pod",
-	{Group: "apps", Version: "v1", Resource: "deployments"}:                  "Deployment",
-	{Group: "apps", Version: "v1", Resource: "statefulsets"}:                 "StatefulSet",
-	{Group: "apps", Version: "v1", Resource: "daemonsets"}:                   "DaemonSet",
-	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}: "NetworkPolicy",
-}
+var viewKinds = func() map[schema.GroupVersionResource]string {
+	kinds := map[schema.GroupVersionResource]string{
+		{Version: "v1", Resource: "pods"}:                                        "Pod",
+		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}: "NetworkPolicy",
+	}
+	for _, k := range workload.Kinds() {
+		if group, version := k.GroupVersion(); k.Desired != "" {
+			kinds[schema.GroupVersionResource{Group: group, Version: version,
+				Resource: k.Resource}] = k.Name
+		}
+	}
+	return kinds
+}()
 
 // readNamespace reads these kinds, by resource. What the console may not list is left out.
 func (c *Cluster) readNamespace(ctx context.Context,

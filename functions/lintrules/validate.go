@@ -102,10 +102,12 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 				unread(n, "did you mean "+prefix+"injection?")
 			}
 		}
-		for _, label := range profileLabels {
-			if n := labels.Get(label); n.Exists() && !strings.HasPrefix(label, prefix) {
-				unread(n, fmt.Sprintf("write %s%s, or set spec.profile "+
-					"or spec.labelPrefix in the configuration", prefix, path.Base(label)))
+		for _, of := range keys.Prefixes() {
+			for _, name := range []string{"inject", "injection"} {
+				if n := labels.Get(of + "/" + name); n.Exists() && of+"/" != prefix {
+					unread(n, fmt.Sprintf("write %s%s, or set spec.profile "+
+						"or spec.labelPrefix in the configuration", prefix, name))
+				}
 			}
 		}
 	}
@@ -183,12 +185,6 @@ func meansInject(key, prefix string) bool {
 func stem(prefix string) string {
 	first, _, _ := strings.Cut(prefix, ".")
 	return first
-}
-
-// profileLabels are the labels of the profiles that opt in or out.
-var profileLabels = [...]string{
-	keys.LabelPrefix + "/inject", keys.LabelPrefix + "/injection",
-	keys.RossoctlPrefix + "/inject", keys.RossoctlPrefix + "/injection",
 }
 
 // unreadKind finds custom resources that look like those that are read, and are not.

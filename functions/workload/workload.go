@@ -11,6 +11,8 @@ import (
 // Kind is a kind of Kubernetes whose objects run pods.
 type Kind struct {
 	Name, APIVersion string
+	// Resource is the name of the kind in URLs of the API server.
+	Resource string
 	// Template is the path of the pod template, "" if the object is a pod itself.
 	Template string
 	// Immutable are the fields that the API server refuses to change, beside those of a
@@ -18,26 +20,53 @@ type Kind struct {
 	Immutable []string
 	// Ends reports whether the pods end by themselves.
 	Ends bool
+	// Reported reports whether a report of the status of a namespace lists objects of the kind.
+	Reported bool
+	// Ready and Desired are the fields that count the ready pods and those that there should be,
+	// "" if the object does not count them.
+	Ready, Desired string
+}
+
+// GroupVersion returns the API group and the version of the kind.
+func (k Kind) GroupVersion() (group, version string) {
+	group, version, found := strings.Cut(k.APIVersion, "/")
+	if !found {
+		return "", group
+	}
+	return group, version
 }
 
 const (
 	template    = "spec.template"
 	jobTemplate = "spec.jobTemplate.spec.template"
+
+	replicas, readyReplicas = "spec.replicas", "status.readyReplicas"
 )
 
 var kinds = []Kind{
-	{"Deployment", "apps/v1", template, []string{"spec.selector"}, false},
-	{"StatefulSet", "apps/v1", template,
-		[]string{"spec.selector", "spec.serviceName", "spec.podManagementPolicy",
-			"spec.volumeClaimTemplates"}, false},
-	{"DaemonSet", "apps/v1", template, []string{"spec.selector"}, false},
-	{"ReplicaSet", "apps/v1", template, []string{"spec.selector"}, false},
-	{"ReplicationController", "v1", template, nil, false},
-	{"Job", "batch/v1", template, []string{"spec.template", "spec.selector", "spec.completionMode"},
-		true},
-	{"CronJob", "batch/v1", jobTemplate, nil, true},
-	{"Pod", "v1", "", nil, false},
+	{Name: "Deployment", APIVersion: "apps/v1", Resource: "deployments", Template: template,
+		Immutable: []string{"spec.selector"}, Reported: true, Ready: readyReplicas,
+		Desired: replicas},
+	{Name: "StatefulSet", APIVersion: "apps/v1", Resource: "statefulsets", Template: template,
+		Immutable: []string{"spec.selector", "spec.serviceName", "spec.podManagementPolicy",
+			"spec.volumeClaimTemplates"}, Reported: true, Ready: readyReplicas, Desired: replicas},
+	{Name: "DaemonSet", APIVersion: "apps/v1", Resource: "daemonsets", Template: template,
+		Immutable: []string{"spec.selector"}, Reported: true, Ready: "status.numberReady",
+		Desired: "status.desiredNumberScheduled"},
+	{Name: "ReplicaSet", APIVersion: "apps/v1", Resource: "replicasets", Template: template,
+		Immutable: []string{"spec.selector"}},
+	{Name: "ReplicationController", APIVersion: "v1", Resource: "replicationcontrollers",
+		Template: template},
+	{Name: "Job", APIVersion: "batch/v1", Resource: "jobs", Template: template,
+		Immutable: []string{"spec.template", "spec.selector", "spec.completionMode"}, Ends: true,
+		Reported: true},
+	{Name: "CronJob", APIVersion: "batch/v1", Resource: "cronjobs", Template: jobTemplate, Ends: true,
+		Reported: true},
+	{Name: "Pod", APIVersion: "v1", Resource: "pods"},
 }
+
+// Kinds returns the rows of the table. The caller does not change them.
+func Kinds() []Kind { return kinds }
 
 // Template is a place of pod templates.
 type Template struct {

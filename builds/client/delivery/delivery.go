@@ -72,16 +72,12 @@ func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		w.Images = append(w.Images, c.Image)
 	}
-	count := func(path ...string) int {
-		n, _, _ := unstructured.NestedInt64(o.Object, path...)
-		return int(n)
-	}
-	switch o.GetKind() {
-	case "DaemonSet":
-		w.Ready, w.Desired =
-			count("status", "numberReady"), count("status", "desiredNumberScheduled")
-	case "Deployment", "StatefulSet":
-		w.Ready, w.Desired = count("status", "readyReplicas"), count("spec", "replicas")
+	if k := workload.Find(o.GetKind()); k != nil && k.Desired != "" {
+		count := func(field string) int {
+			n, _, _ := unstructured.NestedInt64(o.Object, strings.Split(field, ".")...)
+			return int(n)
+		}
+		w.Ready, w.Desired = count(k.Ready), count(k.Desired)
 	}
 	for _, a := range report.Agents {
 		if a.Namespace == w.Namespace && a.Name.Name == w.Name {

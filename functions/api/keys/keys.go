@@ -27,6 +27,9 @@ const (
 	Asya     = "asya.sh"
 )
 
+// Prefixes returns the prefixes of all profiles.
+func Prefixes() []string { return []string{LabelPrefix, RossoctlPrefix} }
+
 // Annotations and marks of manifests.
 const (
 	// RenderedFor is the annotation by which generated objects are known. Its

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 // Rights of a namespace: its Roles and RoleBindings, and those of the cluster.
@@ -84,25 +86,34 @@ var (
 	changes = []string{"create", "update", "patch", "delete", "deletecollection"}
 	// deciding are the resources that say what a run is, or run beside it, by API group, and the
 	// verbs that change them. Some clients start a process in a pod by get.
-	deciding = map[string]map[string][]string{
-		"": {"pods": changes, "secrets": changes, "configmaps": changes,
+	deciding = withWorkloads(map[string]map[string][]string{
+		"": {"secrets": changes, "configmaps": changes,
 			"serviceaccounts":        append([]string{"impersonate"}, changes...),
-			"persistentvolumeclaims": changes, "replicationcontrollers": changes,
-			"pods/exec": {"create", "get"}, "pods/attach": {"create", "get"},
+			"persistentvolumeclaims": changes,
+			"pods/exec":              {"create", "get"}, "pods/attach": {"create", "get"},
 			"pods/portforward": {"create", "get"}, "pods/ephemeralcontainers": changes,
 			"serviceaccounts/token": {"create"}, "users": {"impersonate"},
 			"groups": {"impersonate"}},
 		"tekton.dev": {"pipelineruns": changes, "taskruns": changes,
 			"pipelineruns/status": changes, "taskruns/status": changes, "customruns": changes,
 			"pipelines": changes},
-		"apps": {"deployments": changes, "statefulsets": changes,
-			"daemonsets": changes, "replicasets": changes},
-		"batch":             {"jobs": changes, "cronjobs": changes},
 		"networking.k8s.io": {"networkpolicies": changes},
 		"rbac.authorization.k8s.io": {"roles": {"escalate", "bind"},
 			"clusterroles": {"escalate", "bind"}, "rolebindings": changes},
-	}
+	})
 )
+
+// withWorkloads adds the resources of all kinds that run pods.
+func withWorkloads(resources map[string]map[string][]string) map[string]map[string][]string {
+	for _, k := range workload.Kinds() {
+		group, _ := k.GroupVersion()
+		if resources[group] == nil {
+			resources[group] = map[string][]string{}
+		}
+		resources[group][k.Resource] = changes
+	}
+	return resources
+}
 
 // writes names one of the changes that rules allow, the first of those of pods; "" for none.
 func writes(rules []rbacv1.PolicyRule) string {

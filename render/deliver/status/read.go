@@ -19,6 +19,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/functions/identity"
 	"github.com/armature-dev/armature/functions/multi"
+	"github.com/armature-dev/armature/functions/workload"
 )
 
 // Read lists what a report needs in a namespace, "" for all of them. Secrets are never
@@ -27,17 +28,19 @@ import (
 func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, error) {
 	l := Live{Now: time.Now()}
 	var pods, configMaps, events []*unstructured.Unstructured
-	for _, w := range []struct {
+	type resources struct {
 		group, version, resource string
 		into                     *[]*unstructured.Unstructured
 		labels                   string
 		optional                 bool // a cluster need not have it
-	}{
-		{"apps", "v1", "deployments", &l.Workloads, "", false},
-		{"apps", "v1", "statefulsets", &l.Workloads, "", false},
-		{"apps", "v1", "daemonsets", &l.Workloads, "", false},
-		{"batch", "v1", "jobs", &l.Workloads, "", false},
-		{"batch", "v1", "cronjobs", &l.Workloads, "", false},
+	}
+	var all []resources
+	for _, k := range workload.Kinds() {
+		if group, version := k.GroupVersion(); k.Reported {
+			all = append(all, resources{group, version, k.Resource, &l.Workloads, "", false})
+		}
+	}
+	for _, w := range append(all, []resources{
 		{"", "v1", "pods", &pods, "", false},
 		{"", "v1", "configmaps", &configMaps, identity.ManagedBy + "=armature", false},
 		{"autoscaling", "v2", "horizontalpodautoscalers", &l.Scalers, "", false},
@@ -45,7 +48,7 @@ func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, err
 		{"rabbitmq.com", "v1beta1", "queues", &l.Queues, "", true},
 		{"sqs.services.k8s.aws", "v1alpha1", "queues", &l.Queues, "", true},
 		{"", "v1", "events", &events, "", false},
-	} {
+	}...) {
 		if w.into == &events && !slices.ContainsFunc(l.Workloads, isActor) {
 			continue
 		}

@@ -125,7 +125,7 @@ func Of(l Live) Report {
 		case made == "Agent":
 			r.Agents = append(r.Agents, agent(w, pods))
 		case injected:
-			r.Workloads = append(r.Workloads, workload(w, pods))
+			r.Workloads = append(r.Workloads, workloadState(w, pods))
 		}
 		// A RenderConfig may turn off the identity infrastructure.
 		if p := profileOf(w); injected && p != nil {
@@ -343,7 +343,7 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*corev1.Pod) Actor {
 	return a
 }
 
-func workload(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
+func workloadState(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
 	now := health.Checks(nil).Of(w)
 	x := Workload{Name: Name{w.GetNamespace(), w.GetName()}, Kind: w.GetKind(), Status: now.Status}
 	if !now.Good() {
