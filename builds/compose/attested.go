@@ -12,13 +12,13 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Platform and tenant are two people. Whoever may write an AgentBuild chooses the
-// source, the image's name and what a template leaves open; what the steps hand to
-// each other, and everything about a template with attest: true or isolate: true, belongs to
-// the platform. docs/threat-model.md says what each rule is for.
+// A tenant with the right to write an AgentBuild chooses the source, the image's name and the
+// fields that a template leaves open. The values that steps pass to each other, and everything else
+// about a template with attest: true or isolate: true, belong to the platform. docs/threat-model.md
+// explains the purpose of each rule.
 
-// attestingSteps are the shipped step ConfigMaps that sign or write provenance. They are run for a
-// platform's template only: a build that named them could make them vouch for any digest and
+// attestingSteps lists the shipped step ConfigMaps that sign or write provenance. Only a template
+// of the platform may run them: a build that names them could make them vouch for any digest and
 // commit.
 var attestingSteps = []string{"cosign-sign-step", "slsa-provenance-step"}
 
@@ -27,27 +27,27 @@ var (
 	wholeTaskResult = text.Pattern(`^\$\(tasks\.[a-z0-9-]+\.results\.[^()]+\)$`)
 )
 
-// overridable is a parameter that has a result as its default, and is still the build's
-// to set: which Dockerfile is built is a choice of the author.
+// overridable is a parameter that a build may set although a result is its default: the author
+// chooses the Dockerfile.
 const overridable = "DOCKERFILE"
 
-// Attests reports whether the images of a build are attested: its template says so, and its
-// commit is not only proposed.
+// Attests reports whether the images of a build are attested: the template attests, and the commit
+// is not that of a pull request.
 func Attests(b *api.AgentBuild, t *templates.Template) bool {
 	return t.Attest && b.Spec.Source.PullRequest == nil
 }
 
-// ChainsSigned is the annotation by which Tekton Chains marks a run that it has signed, or has
-// failed to sign. A run of a pull request has the mark from the beginning, so that Chains, which
-// knows no pull requests, leaves it alone.
+// ChainsSigned is the annotation with which Tekton Chains marks runs that it signed or failed to
+// sign. Runs of pull requests are created with the mark, so that Chains, which does not distinguish
+// pull requests, does not sign them.
 const ChainsSigned = "chains.tekton.dev/signed"
 
-// fromPlatform reports whether a ConfigMap is the platform's. Without a cluster all are.
+// fromPlatform reports whether a ConfigMap is the platform's. Without a cluster, each one is.
 func (in Input) fromPlatform(d *templates.Document) bool {
 	return in.Platform == "" || d.From.Namespace == in.Platform
 }
 
-// checkAttestingSteps refuses the steps that sign outside of the platform's templates.
+// checkAttestingSteps refuses attesting steps outside of the platform's templates.
 func checkAttestingSteps(c *composer) {
 	const hint = "use a mode whose template has attest: true, such as prod, whose own steps " +
 		"sign; see docs/threat-model.md"
@@ -69,9 +69,8 @@ func checkAttestingSteps(c *composer) {
 	}
 }
 
-// checkHanded keeps builds from changing what one step hands to another: a value
-// that the template takes from a step's result, the digest, the commit and the
-// image.
+// checkHanded refuses parameters by which a build would change values that one step passes to
+// another: those that the template takes from a result, digests, the commit and the image.
 func checkHanded(c *composer) {
 	image := c.imageName()
 	for _, s := range c.steps {
@@ -87,7 +86,7 @@ func checkHanded(c *composer) {
 			wired := templates.FindValue(declared.Name, s.row.DefaultParameters,
 				c.Template.GlobalParameters)
 			name := templates.Canonical(declared.Name)
-			// Given to one step alone, which the build brings itself, it means what the build says.
+			// A build decides the image of a step that it adds itself.
 			own := s.user != nil && s.user.ConfigMap != "" &&
 				templates.Find(s.user.Parameters, declared.Name) != nil
 			switch {
@@ -109,7 +108,7 @@ func checkHanded(c *composer) {
 	}
 }
 
-// imageName that the steps of a build share; empty when the build names none.
+// imageName returns the image that the steps of a build share; empty if the build names none.
 func (c *composer) imageName() string {
 	if image := Image(c.Build); image != "" || c.Build.Spec.Pipeline == nil {
 		return image
@@ -120,8 +119,8 @@ func (c *composer) imageName() string {
 	return ""
 }
 
-// checkFromPlatform refuses a template whose runs are isolated, or its steps, from elsewhere than
-// the controller's namespace.
+// checkFromPlatform refuses an isolating template or its steps from another namespace than the
+// controller's.
 func checkFromPlatform(c *composer) {
 	what := "attest"
 	if !c.Template.Attest {
@@ -146,8 +145,8 @@ func checkFromPlatform(c *composer) {
 	}
 }
 
-// checkLocked refuses every change of a template whose runs are isolated that it does not open
-// by name, and volumes that outlive the run or that others write.
+// checkLocked refuses every change of an isolating template that the template does not open by
+// name, and volumes that outlive the run or have other writers.
 func checkLocked(c *composer) {
 	spec, template, mode := c.Build.Spec, c.Template, modeOf(c.Build)
 	locks := func(field, format string, args ...any) {
@@ -197,7 +196,7 @@ func checkLocked(c *composer) {
 		at := fmt.Sprintf("spec.pipeline.workspaces[%d]", i)
 		switch {
 		case w.Name == pullCredentials && w.Secret != nil:
-			// a login for base images adds no other input or output to a step
+			// A login for base images adds no other input or output to a step.
 		case w.PersistentVolumeClaim != nil:
 			locks(at, "out the claim %s, which is not in the namespace of its runs",
 				w.PersistentVolumeClaim.Name)
@@ -232,14 +231,14 @@ func checkLocked(c *composer) {
 	}
 }
 
-// saysSpec reports whether a parameter repeats what the spec says, as published
-// manifests do with SOURCE_REPO_SECRET.
+// saysSpec reports whether a parameter repeats a field of the spec, as published manifests do with
+// SOURCE_REPO_SECRET.
 func saysSpec(c *composer, p api.Parameter) bool {
 	if p.Array != nil || p.Object != nil || p.Value == nil {
 		return false
 	}
 	source := c.Build.Spec.Source
-	// of these the build's parameters are a part of the derived value
+	// The derived values of these include the build's parameters.
 	switch templates.Canonical(p.Name) {
 	case "repo-url":
 		return *p.Value == source.SourceRepository

@@ -17,14 +17,14 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// maxRunBytes is the largest run that Tekton survives with room to spare: its
-// controller copies the spec into the status.
+// maxRunBytes is the size of a run that Tekton handles safely: its controller copies the spec into
+// the status.
 const maxRunBytes = 700 * 1024
 
 func background() context.Context { return context.Background() }
 
-// check looks for what Tekton's Validate misses, then lets Tekton judge. What
-// was judged before, by the pipeline and the shape of the run, is not again.
+// check finds problems that Tekton's Validate misses, then calls Validate. It skips both for a
+// pipeline and a shape of the run that were found valid before.
 func check(c *composer, o *Output) {
 	c.Verdicts.once(shape(c, o), func() bool {
 		checkSteps(c, o.Run)
@@ -42,8 +42,8 @@ func check(c *composer, o *Output) {
 	}
 }
 
-// checkSteps refuses steps that wait for, or refer to, what does not exist, and those that may
-// outlast their pipeline.
+// checkSteps refuses steps that wait for or refer to missing steps, results or parameters, and
+// steps that may outlast their pipeline.
 func checkSteps(c *composer, run *tektonv1.PipelineRun) {
 	used := c.used()
 	for _, s := range c.steps {
@@ -79,7 +79,7 @@ func checkSteps(c *composer, run *tektonv1.PipelineRun) {
 	}
 }
 
-// checkResults follows each $(tasks.STEP.results.NAME) of a step to a declared result.
+// checkResults compares each $(tasks.STEP.results.NAME) of a step with the declared results.
 func checkResults(c *composer, s step) {
 	bad := func(hint, format string, args ...any) {
 		c.fault(s.row.Name, s.place, api.ReasonInvalidPipeline, hint, format, args...)
@@ -121,7 +121,8 @@ func checkResults(c *composer, s step) {
 	}
 }
 
-// warnOfClaims that Tekton's default coscheduling refuses.
+// warnOfClaims adds a warning for each task with several volumes, which Tekton's default
+// coscheduling refuses.
 func warnOfClaims(c *composer, o *Output) {
 	volumes := map[string]bool{}
 	for _, b := range o.Run.Spec.Workspaces {
@@ -142,8 +143,8 @@ func warnOfClaims(c *composer, o *Output) {
 	}
 }
 
-// shape is all that is judged once: the run, with the types of its parameters
-// but without their values.
+// shape returns a hash of everything that validation depends on: the run, with the types of its
+// parameters but without their values.
 func shape(c *composer, o *Output) string {
 	var kinds []string
 	for _, param := range o.Run.Spec.Params {
@@ -152,7 +153,7 @@ func shape(c *composer, o *Output) string {
 	bare := o.Run.Spec
 	bare.Params, bare.PipelineSpec = nil, nil
 	parts := []string{c.text, tekton.JSON(bare), strings.Join(kinds, ",")}
-	if len(c.podOf) > 0 { // the text has other names in its references than are judged
+	if len(c.podOf) > 0 { // the text refers to tasks, and checkSteps judges the steps
 		parts = append(parts, tekton.JSON(c.podOf))
 		for _, s := range c.steps {
 			parts = append(parts, tekton.JSON(s.task.Params), tekton.JSON(s.task.When))
@@ -161,8 +162,8 @@ func shape(c *composer, o *Output) string {
 	return fingerprint(parts...)
 }
 
-// validate lets Tekton judge the composed objects. What it says of a task that already has a
-// problem is left out, since it would say the same again.
+// validate calls Tekton's validation for the composed objects. It drops errors about tasks that
+// already have findings, since they repeat those.
 func validate(c *composer, o *Output) {
 	pipeline := o.Pipeline.DeepCopy()
 	pipeline.SetDefaults(background())
@@ -175,19 +176,18 @@ func validate(c *composer, o *Output) {
 	translate(c, run.Validate(background()), pipeline)
 }
 
-// Verdicts remembers what was judged to be right, by content, so that many
-// builds of one template cost one validation. The zero value is ready to use, by several
-// goroutines at once.
+// Verdicts caches, by content, pipelines that were found valid, so that many builds of one template
+// cost one validation. The zero value is ready to use by concurrent goroutines.
 type Verdicts struct {
 	mu sync.Mutex
 	ok map[string]bool
 }
 
-// maxVerdicts bounds the memory; beyond it everything is forgotten once.
+// maxVerdicts bounds the cache; a full cache is cleared.
 const maxVerdicts = 4096
 
-// once calls judge unless it has accepted the same before. Others wait: in a
-// burst they mostly want the same verdict.
+// once calls judge unless judge accepted the same key before. Concurrent callers wait: in a burst
+// they mostly ask for the same key.
 func (v *Verdicts) once(key string, judge func() bool) {
 	if v == nil {
 		judge()
@@ -206,7 +206,7 @@ func (v *Verdicts) once(key string, judge func() bool) {
 
 var taskPath = text.Pattern(`\b(tasks|finally)\[(\d+)\]\.?(.*)$`)
 
-// translate notes Tekton's findings with the places where the user wrote it.
+// translate adds Tekton's errors as findings at the places of the template and the steps.
 func translate(c *composer, refused *apis.FieldError, p *tektonv1.Pipeline) {
 	faulty := maps.Clone(c.faulty)
 	delete(faulty, "")

@@ -17,12 +17,12 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// checkBuild looks at what neither the schema nor a step would find.
+// checkBuild finds problems of a build that neither the schema nor a step detects.
 func checkBuild(c *composer) {
 	spec := c.Build.Spec
 	checkPairs(c, "spec.labels", spec.Labels, validation.IsValidLabelValue)
 	checkPairs(c, "spec.annotations", spec.Annotations, func(string) []string { return nil })
-	// The CRD's rules see spec.source alone.
+	// The CRD's rules see spec.source only.
 	if revision := Revision(c.Build, c.Template); strings.HasPrefix(revision, "-") {
 		c.invalid("spec.source.sourceRevision",
 			"write a branch, a tag, a full ref or a full commit SHA", "%q begins with '-'",
@@ -80,8 +80,8 @@ func checkBuild(c *composer) {
 	}
 }
 
-// checkBuilder refuses a builder that the template does not offer, and one beside
-// steps that are the whole pipeline.
+// checkBuilder refuses a builder that the template does not offer, and any builder if the build
+// lists the whole pipeline.
 func checkBuilder(c *composer) {
 	builder, template := c.Build.Spec.Builder, c.Template
 	if builder == "" || template.Broken {
@@ -97,18 +97,19 @@ func checkBuilder(c *composer) {
 		c.invalid(field, "remove it, or use another mode",
 			"the template %s offers no choice of builders", template.Doc.From)
 	case template.Isolates() && slices.Contains(templates.Unisolated, builder):
-		// checkIsolated says why not
+		// checkIsolated reports it.
 	case !slices.Contains(offered, builder):
 		c.invalid(field, "use one of "+strings.Join(offered, ", "),
 			"the template %s has no builder %q", template.Doc.From, builder)
 	}
 }
 
-// checkPairs refuses labels or annotations that the API server would, and ours.
+// checkPairs refuses labels or annotations that the API server would refuse, and reserved ones.
 func checkPairs(c *composer, field string, pairs map[string]string,
 	fault func(value string) []string) {
 	for _, key := range sortedKeys(pairs) {
-		// Runs are recognised by these: a build that set them would be taken for another one.
+		// Runs are matched to builds by these keys, so a build that sets them could pose as
+		// another.
 		if strings.HasPrefix(key, keys.Own) || key == LabelManagedBy {
 			c.invalid(field, "use another key", "%s is reserved", key)
 		}
@@ -119,8 +120,8 @@ func checkPairs(c *composer, field string, pairs map[string]string,
 	}
 }
 
-// checkPasswords refuses passwords in a URL that is the value of a parameter; the CRD's rule sees
-// spec.source.sourceRepository alone.
+// checkPasswords refuses parameters whose value is a repository URL with a password. The CRD's rule
+// sees spec.source.sourceRepository only.
 func checkPasswords(c *composer, field string, params []api.Parameter) {
 	for i, p := range params {
 		if isRepository(p.Name) && password().MatchString(ValueOf(p).StringVal) {
@@ -137,9 +138,8 @@ func isRepository(parameter string) bool {
 	return real == "repo-url" || real == "repo-clone-url"
 }
 
-// checkLogin refuses to send the build's Git login where everybody on the way can
-// read it: to the repository that the controller asks, and to any that a step is
-// given.
+// checkLogin refuses addresses over plain http, where the network could read the build's Git login:
+// that of the repository that the controller asks, and those that steps get.
 func checkLogin(c *composer) {
 	if c.Build.Spec.Source.SourceCredentials == nil {
 		return
@@ -156,7 +156,7 @@ func checkLogin(c *composer) {
 	}
 }
 
-// login is the address of a repository that the build's Git login is sent to, and the field that
+// login is the address of a repository that receives the build's Git login, and the field that
 // names it.
 type login struct{ address, field string }
 
@@ -173,10 +173,10 @@ func (c *composer) logins() []login {
 	return out
 }
 
-// password in a Git URL, as the rule of spec.source.sourceRepository has it.
+// password matches a Git URL with a password, like the CRD's rule of spec.source.sourceRepository.
 var password = text.Pattern(`^([A-Za-z][-A-Za-z0-9+.]*://)?[^/@]*:[^/@]*@`)
 
-// imageFault says why an image cannot be pushed under that name.
+// imageFault returns an error if an image cannot be pushed under a name.
 func imageFault(image string) error {
 	if strings.Contains(image, "://") {
 		return errors.New("it has a scheme")
@@ -189,7 +189,7 @@ func imageFault(image string) error {
 	return err
 }
 
-// repositoryForm is the name of a repository as OCI's distribution specification has it. The
-// library takes dot segments and empty parts, too, which servers read differently.
+// repositoryForm matches the name of a repository by OCI's distribution specification. The library
+// also accepts dot segments and empty parts, which servers interpret differently.
 var repositoryForm = text.Pattern(
 	`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)

@@ -1,6 +1,6 @@
-// Package compose turns an AgentBuild, its template and its steps into a Tekton
-// Pipeline and PipelineRun. It is pure: equal input produces equal output, and
-// it knows no clock, network, environment or cluster.
+// Package compose turns an AgentBuild, its template and its steps into a Tekton Pipeline and
+// PipelineRun. It is pure: equal input produces equal output, and it reads no clock, network,
+// environment or cluster.
 package compose
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Settings are what the operator of a controller decides for all builds.
+// Settings holds the decisions of a controller's operator for all builds.
 type Settings struct {
 	// Group of AgentBuild; empty means api.DefaultGroup.
 	Group string
@@ -29,108 +29,104 @@ type Settings struct {
 	ServiceAccountName string
 	// Timeout for builds and templates that name none; zero leaves it to Tekton.
 	Timeout time.Duration
-	// ImageMirror is the registry that serves all step images, such as
-	// mirror.local/hub: gcr.io/a/b:1 becomes mirror.local/hub/gcr.io/a/b:1.
+	// ImageMirror is the registry that serves all step images, such as mirror.local/hub:
+	// gcr.io/a/b:1 becomes mirror.local/hub/gcr.io/a/b:1.
 	ImageMirror string
-	// ControllerImage runs the steps whose image is $(controller.image), unchanged by
-	// ImageMirror and ImagePins; empty is the latest of ControllerRepository.
+	// ControllerImage runs the steps whose image is $(controller.image). ImageMirror and
+	// ImagePins do not change it. Empty means the latest image of ControllerRepository.
 	ControllerImage string
-	// ImagePins maps step images as written to the digest they are pinned to.
+	// ImagePins maps step images, as the steps write them, to digests.
 	ImagePins map[string]string
-	// PipelineObjects makes a Pipeline object that the run refers to, for
-	// clusters that forbid embedded specs (disable-inline-spec).
+	// PipelineObjects creates a Pipeline object that the run refers to, for clusters that forbid
+	// embedded specs (disable-inline-spec).
 	PipelineObjects bool
-	// PlainHTTPHosts are those, with or without a port, that a Git login is sent to
-	// over http as well; all others get it over https and ssh alone.
+	// PlainHTTPHosts lists hosts, with or without a port, that receive a Git login over http as
+	// well; all other hosts receive it over https and ssh only.
 	PlainHTTPHosts []string
-	// BuildNamespace of the platform is where the runs of templates that isolate are created;
-	// empty means that there are none in a cluster.
+	// BuildNamespace is the platform's namespace for the runs of isolating templates. If it is
+	// empty, a cluster refuses these builds.
 	BuildNamespace string
 	// RuntimeClass of the pods of isolated runs; empty leaves it to the cluster.
 	RuntimeClass string
-	// ShardLabel is the label of a build that its runs have, too; empty for none.
+	// ShardLabel is the label of a build that is copied to its runs; empty for none.
 	ShardLabel string
-	// CreateServiceAccount makes ServiceAccountName, without any rights, for
-	// builds that name none.
+	// CreateServiceAccount creates ServiceAccountName, without any rights, for builds that name
+	// no ServiceAccount.
 	CreateServiceAccount bool
 }
 
 func (s Settings) group() string { return cmp.Or(s.Group, api.DefaultGroup) }
 
-// Input is all that composition looks at.
+// Input holds everything that composition reads.
 type Input struct {
 	Build *api.AgentBuild
-	// Place of the build, such as its file and line. The zero Place means its kind
-	// and name.
+	// Place of the build, such as its file and line. The zero Place means its kind and name.
 	Place    finding.Place
 	Template *templates.Template
-	// Steps by ConfigMap name; StepNames says which are needed.
+	// Steps by ConfigMap name; StepNames returns the names that are needed.
 	Steps    map[string]*templates.Step
 	Settings Settings
 
-	// Platform is the namespace of the platform's templates and steps; empty where
-	// no cluster is, and then all are the platform's.
+	// Platform is the namespace of the platform's templates and steps. It is empty without a
+	// cluster; then all templates and steps are the platform's.
 	Platform string
-	// Resolves says that Output.Resolve follows, so that steps take the commit of the revision.
+	// Resolves announces a call of Output.Resolve, so that steps take the commit of the revision.
 	Resolves bool
 	Resolved
 	// Attempt from 1; zero means 1.
 	Attempt int32
-	// Number distinguishes this run from the others of its build, and is a part of its name;
-	// zero where no cluster is.
+	// Number distinguishes this run from other runs of its build, and is a part of its name. It
+	// is zero without a cluster.
 	Number int32
-	// Verdicts spares the validation of what was found right before. It may be
-	// nil.
+	// Verdicts caches pipelines that were found valid. It may be nil.
 	Verdicts *Verdicts
 }
 
 // Resolved holds the answers of servers about a build whose spec is valid and whose needs exist.
 type Resolved struct {
-	// Commit that the revision was resolved to; empty where no network is, and
-	// then the revision is passed on as written.
+	// Commit is the commit of the revision. It is empty without a network; then the steps get
+	// the revision as written.
 	Commit string
-	// Ref is the full name of the branch that Commit was the head of; empty where that
-	// is not known.
+	// Ref is the full name of the branch whose head was Commit; empty if it is not known.
 	Ref string
-	// Verified are the policies that Commit was found to satisfy; nil where there is none.
+	// Verified are the policies that Commit satisfies; nil if there are none.
 	Verified []api.SourceVerification
-	// Trigger is the reason to start; it is noted on the run.
+	// Trigger is the reason to start; it is recorded on the run.
 	Trigger api.Trigger
-	// SecretKeys of the Secrets that the build names, where they are known.
+	// SecretKeys has the keys of the build's Secrets by name, as far as they are known.
 	SecretKeys map[string][]string
 }
 
-// Output is one composed build, to be read alone: its objects share parts with
-// each other and with the Input, which spares each build of a burst the copies.
-// Changed, it would not be what was judged, and what its names are hashes of.
+// Output is one composed build. It is read-only: its objects share memory with each other and with
+// the Input, which avoids copies in a burst of builds, and the names of its objects are hashes of
+// the content that was validated.
 type Output struct {
-	// Pipeline by content; Run.Spec.PipelineSpec is its spec, the same object,
-	// unless Settings.PipelineObjects.
+	// Pipeline is named by its content. Run.Spec.PipelineSpec points to its spec unless
+	// Settings.PipelineObjects is set.
 	Pipeline *tektonv1.Pipeline
 	Run      *tektonv1.PipelineRun
-	// Apply holds what is applied before the run, in this order: the
-	// ServiceAccount, the kept volume, the Pipeline. Mostly it is empty.
+	// Apply holds the objects to apply before the run, in this order: the ServiceAccount, the
+	// kept volume, the Pipeline. Mostly it is empty.
 	Apply []Object
 	// Needs are the objects that must exist before the run.
 	Needs []Need
 	// Copies are the Secrets that the run reads under another name in its own namespace.
 	Copies []Copy
-	// Warnings are worth a look, but are not errors.
+	// Warnings are messages about the build that are not errors.
 	Warnings []string
-	// BuilderBecause says why another builder than the template's builds, where the
-	// build does not name it; else it is empty.
+	// BuilderBecause explains the choice of another builder than the template's default if the
+	// build does not name one; otherwise it is empty.
 	BuilderBecause string
 
 	by *composer
 }
 
-// Held reports whether the run is created pending, because objects that it needs follow.
+// Held reports whether the run is created pending, because objects that it needs are created later.
 func (o *Output) Held() bool {
 	return len(o.Copies) > 0 || o.Run.Spec.PipelineRef != nil && len(o.Run.OwnerReferences) == 0
 }
 
-// RunJSON is Run as JSON. It takes the text of the pipeline, which is most of it,
-// as composition made it.
+// RunJSON returns Run as JSON. It reuses the JSON of the pipeline, which is most of the text.
 func (o *Output) RunJSON() ([]byte, error) {
 	run := struct {
 		metav1.TypeMeta
@@ -147,57 +143,57 @@ func (o *Output) RunJSON() ([]byte, error) {
 	return json.Marshal(run)
 }
 
-// Object of the Kubernetes API.
+// Object is an object of the Kubernetes API.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// The label of a run that says who made it. Its other labels and annotations are
-// in functions/api/keys.
+// The label that identifies the creator of a run. The other labels and annotations of runs are in
+// functions/api/keys.
 const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "armature"
 )
 
-// RunAnnotations are all annotations that a run gets from us, beside its build's.
+// RunAnnotations lists the annotations that Armature sets on runs.
 var RunAnnotations = []string{keys.AnnotationBuild, keys.AnnotationSpec, keys.AnnotationTemplate,
 	keys.AnnotationCommit, keys.AnnotationAttempt, keys.AnnotationRerun, keys.AnnotationTrigger,
 	keys.AnnotationNumber, keys.AnnotationImage, keys.AnnotationSource, keys.AnnotationMaterials,
 	keys.AnnotationRunDigest, keys.AnnotationPipelineDigest, keys.AnnotationRef,
 	keys.AnnotationVerified, keys.AnnotationBuildNamespace, keys.AnnotationBuildUID}
 
-// composer makes the run of one build, and collects all that is wrong with it, so that a user
-// sees all of it at once.
+// composer composes the run of one build and collects all problems, so that a user sees them
+// together.
 type composer struct {
 	Input
 	builder string
 	spec    derived
 	steps   []step
-	// broken says that a step could not be read, which its reader reported.
+	// broken is set if a step could not be read; templates.ReadStep reports the problem.
 	broken   bool
 	pipeline tektonv1.PipelineSpec
 	text     string // pipeline as JSON
-	size     int    // of what shapes the run: its spec, its pipeline, its annotations and labels
-	// podOf is the task that a step is a part of, if that is another one's.
+	size     int    // bytes of the run's spec, pipeline, annotations and labels
+	// podOf maps a step to the task of another step that it is a part of.
 	podOf    map[string]string
 	found    []*finding.Finding
-	faulty   map[string]bool // tasks that something was found in
+	faulty   map[string]bool // tasks with findings
 	warnings []string
 }
 
-// fault notes what is wrong at a place, and the task that it is about; empty for none.
+// fault adds a finding at a place and marks its task as faulty. The task may be empty.
 func (c *composer) fault(task string, at finding.Place, reason, hint, format string, args ...any) {
 	c.found = append(c.found, at.Fault(reason, fmt.Sprintf(format, args...), hint))
 	c.faulty[task] = true
 }
 
-// bad notes a problem of the AgentBuild itself.
+// bad adds a finding about a field of the AgentBuild.
 func (c *composer) bad(reason, field, hint, format string, args ...any) {
 	c.fault("", c.Place.At(field), reason, hint, format, args...)
 }
 
-// invalid notes a field of the AgentBuild that is not valid.
+// invalid adds a finding about an invalid field of the AgentBuild.
 func (c *composer) invalid(field, hint, format string, args ...any) {
 	c.bad(api.ReasonInvalidBuild, field, hint, format, args...)
 }
@@ -206,16 +202,16 @@ func (c *composer) warn(format string, args ...any) {
 	c.warnings = append(c.warnings, fmt.Sprintf(format, args...))
 }
 
-// whole reports whether nothing was found.
+// whole reports whether there are no findings.
 func (c *composer) whole() bool { return len(c.found) == 0 && !c.broken }
 
-// Pipeline composes a build. The error lists all that is wrong at once, as
-// findings.Of has it. There is no output for a step that templates.ReadStep refused, either.
+// Pipeline composes a build. The error lists all findings together; findings.Of returns them. The
+// output is nil, too, if templates.ReadStep refused a step.
 func Pipeline(in Input) (*Output, error) {
 	c := &composer{Input: in, faulty: map[string]bool{}}
 	c.Attempt, c.Place = cmp.Or(in.Attempt, 1), cmp.Or(in.Place, Place(in.Build))
 
-	// The template, with the steps of one builder, and what the spec says.
+	// Reduce the template to the steps of one builder, and derive parameters from the spec.
 	checkBuilder(c)
 	builder, because := c.Template.BuilderOf(c.Build, c.Steps)
 	if c.builder = builder; because != "" {
@@ -225,7 +221,7 @@ func Pipeline(in Input) (*Output, error) {
 	c.spec = derive(c)
 	checkBuild(c)
 
-	// The steps that the template and the build ask for, each as a task.
+	// Make a task of each step that the template and the build ask for.
 	listRows(c)
 	dropLeftOut(c)
 	readFiles(c)
@@ -239,7 +235,7 @@ func Pipeline(in Input) (*Output, error) {
 	}
 	order(c)
 
-	// What a build may not decide, before a step becomes the tasks of several platforms.
+	// Check the rules for builds before a step becomes the tasks of several platforms.
 	checkUserParameters(c)
 	checkAttestingSteps(c)
 	checkHanded(c)
@@ -251,7 +247,7 @@ func Pipeline(in Input) (*Output, error) {
 	checkPlatforms(c)
 	fanOut(c)
 
-	// The pipeline of these tasks. Only a whole one is changed further.
+	// Assemble the pipeline from these tasks. Only a pipeline without findings is changed further.
 	assemble(c)
 	bindWorkspaces(c)
 	if c.whole() {
@@ -262,8 +258,8 @@ func Pipeline(in Input) (*Output, error) {
 		*task = tekton.InlineScripts(*task)
 	}
 
-	// The run, and what has to exist before it.
-	c.text = tekton.JSON(c.pipeline) // which is most of a run, so it is made once
+	// Make the run, and list the objects that have to exist before it.
+	c.text = tekton.JSON(c.pipeline) // most of a run, so it is marshalled once
 	out := &Output{BuilderBecause: because, by: c}
 	makeRun(c, out)
 	warnOfClaims(c, out)
@@ -278,8 +274,7 @@ func Pipeline(in Input) (*Output, error) {
 	return out, nil
 }
 
-// Resolve completes a build that was composed before servers were asked, without composing it
-// again.
+// Resolve completes a build with the answers of servers, without composing it again.
 func (o *Output) Resolve(r Resolved) error {
 	c := o.by
 	c.Resolved, c.found = r, nil
@@ -288,7 +283,7 @@ func (o *Output) Resolve(r Resolved) error {
 	return findings.Error(c.found)
 }
 
-// Place of a build, where the fields of its spec are found.
+// Place returns the place of a build, from which the places of its fields follow.
 func Place(b *api.AgentBuild) finding.Place {
 	return finding.Place{Object: finding.Ref{Kind: api.Kind, Namespace: b.Namespace, Name: b.Name}}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// implied values hold when nobody gave one.
+// implied has the values of parameters that are not set.
 var implied = map[string]string{"subfolder-path": ".", "revision": "main"}
 
-// derived are the parameters that the spec becomes.
+// derived has the parameters that follow from a build's spec.
 type derived map[string]derivedValue
 
 type derivedValue struct {
@@ -89,17 +89,17 @@ func pairs(of map[string]string) (out []string) {
 	return out
 }
 
-// Repository that a build clones, as it was written.
+// Repository returns the repository that a build clones, as it was written.
 func Repository(b *api.AgentBuild, t *templates.Template) string {
 	return effective(b, t, "repo-url", b.Spec.Source.SourceRepository)
 }
 
-// Revision that a build asks for: the user's, the template's default, or main.
+// Revision returns the revision of a build: the user's, the template's default, or main.
 func Revision(b *api.AgentBuild, t *templates.Template) string {
 	return cmp.Or(effective(b, t, "revision", b.Spec.Source.SourceRevision), implied["revision"])
 }
 
-// effective string value of a parameter before any step is looked at.
+// effective returns the string value of a parameter regardless of the steps that take it.
 func effective(b *api.AgentBuild, t *templates.Template, name, fromSpec string) string {
 	if p := templates.Find(pipelineOf(b).Parameters, name); p != nil && p.Value != nil {
 		return *p.Value
@@ -112,11 +112,10 @@ func effective(b *api.AgentBuild, t *templates.Template, name, fromSpec string) 
 
 // Image returns the image of spec.buildOutput with its tag; "" without buildOutput.
 func Image(b *api.AgentBuild) string {
-	out := b.Spec.BuildOutput
-	if out == nil {
+	if b.Spec.BuildOutput == nil {
 		return ""
 	}
-	return imageRepository(b) + ":" + out.ImageTag
+	return imageRepository(b) + ":" + b.Spec.BuildOutput.ImageTag
 }
 
 // imageRepository returns the repository of spec.buildOutput, which must not be nil.
@@ -129,8 +128,8 @@ func imageRepository(b *api.AgentBuild) string {
 	return strings.TrimSuffix(out.ImageRegistry, "/") + "/" + image
 }
 
-// cloneURL returns the URL to clone in its canonical form. A URL that is not valid, which
-// checkSource refuses, is returned unchanged.
+// cloneURL returns the URL to clone in its canonical form. It returns an invalid URL, which
+// checkBuild refuses, unchanged.
 func cloneURL(repository string) string {
 	if r, err := gitrepo.Parse(repository); err == nil {
 		return r.String()
@@ -141,23 +140,22 @@ func cloneURL(repository string) string {
 // maxCacheTag leaves room for a platform or a builder in the 128 characters of a tag.
 const maxCacheTag = 108
 
-// takesCache reports whether builds of a template may use a cache. A writer of the cache
-// decides what is built, so isolated runs have none.
+// takesCache reports whether builds of a template may use a cache. A writer of the cache decides
+// what is built, so isolated runs have none.
 func takesCache(t *templates.Template) bool { return !t.Isolates() && (t.Cache == nil || *t.Cache) }
 
-// caches names the caches of a build, each empty for none.
+// caches returns the caches of a build; each may be empty.
 //
-// The first one is the image in a registry that holds the layers of a build. The task that builds
-// writes to it, and has no login to push with.
+// registry is an image that holds the layers of a build. The task that builds writes to it, without
+// a login to push with.
 //
-// The one within the image is the tag beside an image that is pushed with a login, where the step
-// that pushes it leaves it a second time for the next build: the image itself says which of its
-// layers can be used again. That has the layers of the image alone, so that a build which asks
-// for all has no such cache.
+// within is a second tag of an image that is pushed with a login. The next build reads from the
+// image itself which of its layers it can reuse. The image has only its own layers, so a build that
+// asks for all layers has no cache of this kind.
 //
-// That of buildpacks is the image that holds their layers, whose task has the login of the image.
-// It is another one than BuildKit's: the lifecycle deletes the one before, which BuildKit's may
-// share with the image.
+// buildpacks is an image that holds the layers of buildpacks, whose task has the login of the
+// image. It differs from BuildKit's cache because the lifecycle deletes the previous cache image,
+// which may share its manifest with the image.
 func caches(c *composer) (registry, within, buildpacks string) {
 	out, cache := c.Build.Spec.BuildOutput, ptr.Deref(c.Build.Spec.Cache, api.BuildCache{})
 	if cache.Registry != "" || out == nil || !takesCache(c.Template) || cache.Mode == "off" {
@@ -170,8 +168,8 @@ func caches(c *composer) (registry, within, buildpacks string) {
 	return tag, "", tag + "-buildpacks"
 }
 
-// cacheTag is a tag of the build's own beside its image, with its namespace and its name: it
-// shares that one with no other.
+// cacheTag returns a tag in the repository of the image that only this build uses: it contains the
+// build's namespace and name.
 func cacheTag(build *api.AgentBuild) string {
 	tag := cmp.Or(build.Namespace, "default") + "." + build.Name // a namespace has no dot
 	if len(tag) > maxCacheTag {

@@ -14,14 +14,14 @@ import (
 	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
-// A pull request of another repository is a stranger's program. What its build must not have is
-// looked for in the run as it was composed, whoever named it: the build, the template or a step.
+// The code of a pull request from another repository is not trusted. checkFork examines the
+// composed run, so the rules hold for the build, the template and the steps alike.
 
-// cacheParameters name what a build writes for later ones. A fork's build gets none of them.
+// cacheParameters lists the parameters for caches that later builds read. A fork's build gets none.
 var cacheParameters = []string{"cache", templates.ImageCache, templates.BuildpacksCache}
 
-// harmlessVolumes end with the pod, or are read and not secret. A volume of any other kind may
-// outlive the run, be shared with another build, or have a secret.
+// harmlessVolumes lists volumes that end with the pod, or are read-only and not secret. Any other
+// kind may outlive the run, be shared with another build, or hold a secret.
 var harmlessVolumes = []string{"name", "emptyDir", "configMap", "downwardAPI", "projected",
 	"ephemeral", "image", "sources", "defaultMode"}
 
@@ -29,7 +29,7 @@ func isFork(b *api.AgentBuild) bool {
 	return b.Spec.Source.PullRequest != nil && b.Spec.Source.PullRequest.Fork
 }
 
-// checkFork refuses what a fork's build must not have.
+// checkFork refuses Secrets, ServiceAccounts and persistent volumes in the build of a fork.
 func checkFork(c *composer, o *Output) {
 	if !isFork(c.Build) {
 		return
@@ -59,8 +59,8 @@ func checkFork(c *composer, o *Output) {
 	}
 }
 
-// forbiddenOf a task are its references to Secrets, and its volumes of other kinds than
-// harmlessVolumes.
+// forbiddenOf returns descriptions of a task's references to Secrets and of its volumes that are
+// not in harmlessVolumes.
 func forbiddenOf(task *tektonv1.TaskSpec) (names []string) {
 	containers := tekton.JSON(task.Steps) + tekton.JSON(task.Sidecars) +
 		tekton.JSON(task.StepTemplate)
@@ -85,11 +85,11 @@ func forbiddenOf(task *tektonv1.TaskSpec) (names []string) {
 	return names
 }
 
-// kindsOf a volume or a projection: the fields that are set.
+// kindsOf returns the JSON names of the fields that a volume or a projection sets.
 func kindsOf[V corev1.Volume | corev1.VolumeProjection](v V) []string {
 	var fields map[string]any
 	if err := json.Unmarshal([]byte(tekton.JSON(v)), &fields); err != nil {
-		return []string{err.Error()} // which no list allows
+		return []string{err.Error()} // no list allows this
 	}
 	return sortedKeys(fields)
 }

@@ -20,14 +20,13 @@ var soleParam = text.Pattern(`^\$\(params\.([_a-zA-Z][_a-zA-Z0-9.-]*)\)$`)
 // ControllerRepository is where releases publish the controller's image.
 const ControllerRepository = "ghcr.io/armature-dev/armature-controller"
 
-// controllerImage is what runs the steps of the controller.
+// controllerImage returns the image that runs the steps of the controller.
 func (s Settings) controllerImage() string {
 	return cmp.Or(s.ControllerImage, ControllerRepository+":latest")
 }
 
-// mapImages pins the images of a task and sends them to the mirror. An image that
-// is a parameter is mapped where its value is set. The controller's image stays what
-// the controller runs as.
+// mapImages pins the images of a task and redirects them to the mirror. It maps an image that is a
+// parameter in the parameter's value. The controller's own image is neither pinned nor mirrored.
 func mapImages(c *composer, doc *templates.Document, task *tektonv1.PipelineTask) {
 	mapped := func(image *string, path string) {
 		*image = c.mapped(*image, task.Name, doc.At(path))
@@ -60,8 +59,8 @@ func mapImages(c *composer, doc *templates.Document, task *tektonv1.PipelineTask
 	}
 }
 
-// mapped is an image as the cluster shall pull it, or a problem of a task. References that hold a
-// variable stay.
+// mapped returns the reference from which the cluster pulls an image. It adds a finding about an
+// invalid reference and returns references with variables unchanged.
 func (c *composer) mapped(image, task string, at finding.Place) string {
 	if image == "" || templates.ParamReference().MatchString(image) ||
 		wholeReference().MatchString(image) {
@@ -83,7 +82,7 @@ func (c *composer) mapped(image, task string, at finding.Place) string {
 	if mirror := strings.TrimSuffix(c.Settings.ImageMirror, "/"); mirror != "" {
 		registry := ref.Context().RegistryStr()
 		if registry == name.DefaultRegistry {
-			registry = "docker.io" // as people write it
+			registry = "docker.io" // the name that people use
 		}
 		repository = mirror + "/" + registry + "/" + ref.Context().RepositoryStr()
 		if CheckMirror(mirror) != nil {

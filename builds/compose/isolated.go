@@ -13,22 +13,21 @@ import (
 	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
-// A run of a template with attest: true or isolate: true is isolated: it is in a namespace of the
-// platform where no tenant has rights. What cannot be touched there need not be checked. Nothing
-// in it but copies of the Secrets that the build names comes from the build's namespace.
+// A run of a template with attest: true or isolate: true is isolated: it is created in a namespace
+// of the platform where no tenant has rights, so its objects need no check for changes by tenants.
+// Only copies of the Secrets that the build names come from the build's namespace.
 
-// BuildAccount is the ServiceAccount of all isolated runs. It has no rights, no Secrets and no
-// token.
+// BuildAccount is the ServiceAccount of all isolated runs. It has no rights, Secrets or token.
 const BuildAccount = "armature-build"
 
-// isolated reports whether a run is created in the platform's build namespace. Without a cluster
-// there may be none.
+// isolated reports whether the run is created in the platform's build namespace. Without a cluster
+// there may be no such namespace.
 func (c *composer) isolated() bool {
 	return c.Settings.BuildNamespace != "" && c.Template.Isolates()
 }
 
-// Instance names a controller among those that share a build namespace, by the namespace that
-// it is in.
+// Instance returns a name that distinguishes the controller in a namespace from other controllers
+// with the same build namespace.
 func (s Settings) Instance(namespace string) string {
 	if s.group() != api.DefaultGroup {
 		namespace += "." + s.group()
@@ -36,22 +35,22 @@ func (s Settings) Instance(namespace string) string {
 	return LabelValue(namespace)
 }
 
-// isolatedName of something that belongs to a build: a prefix that people read, and a hash of
-// 128 bits.
+// isolatedName returns the name of an object that belongs to a build: a readable prefix and a hash
+// of 128 bits.
 func (c *composer) isolatedName(prefix string, of ...string) string {
 	b := c.Build
 	return prefix + "-" +
 		fingerprint(append([]string{b.Namespace, b.Name, string(b.UID)}, of...)...)[:32]
 }
 
-// Copy is a Secret of the build's namespace that a run reads as a copy of its own.
+// Copy is a Secret From the build's namespace that a run reads as its own copy, To.
 type Copy struct {
 	From, To string
-	// Keys that are copied, of those that there are.
+	// Keys are copied if the Secret has them.
 	Keys []string
 }
 
-// secretName is the name under which a run has a Secret of its build.
+// secretName returns the name under which a run reads a Secret of its build.
 func (c *composer) secretName(purpose Purpose, name string) string {
 	if !c.isolated() {
 		return name
@@ -59,7 +58,7 @@ func (c *composer) secretName(purpose Purpose, name string) string {
 	return c.isolatedName(string(purpose), strconv.Itoa(int(c.Number)), name)
 }
 
-// copies of the Secrets that a build needs.
+// copies returns the Secrets to copy for an isolated run.
 func copies(c *composer, needs []Need) (out []Copy) {
 	if !c.isolated() {
 		return nil
@@ -87,7 +86,7 @@ func copies(c *composer, needs []Need) (out []Copy) {
 	return out
 }
 
-// checkIsolated notes each field of the build or the template that an isolated run must not have.
+// checkIsolated adds a finding for each setting that an isolated run must not have.
 func checkIsolated(c *composer, o *Output) {
 	if !c.Template.Isolates() {
 		return

@@ -11,26 +11,25 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// A build may list its whole pipeline itself, and leave out steps of the
-// template (000, "Extension Points"; published builds do). A step of the same
-// name still has the template's defaults and when-expressions, and those may
-// refer to a result of a step that is left out. Nobody can give that result, so
-// what refers to it is dropped with a warning: the step's own default holds, the
-// step runs unconditionally, and its source is the shared one.
+// A build may list its whole pipeline itself and leave out steps of the template (000, "Extension
+// Points"; published builds do). A step of the same name still has the template's defaults and
+// when-expressions, which may refer to a result of a step that is left out. This result never
+// exists, so these references are dropped with a warning: the step's own default applies, the step
+// runs unconditionally, and its source is the shared one.
 
 var taskReference = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.`)
 
-// dropLeftOut removes from the rows and their template what refers to one of its steps that the
-// build's own list leaves out.
+// dropLeftOut removes references to steps that the build's own list leaves out, from the rows and
+// from their template.
 func dropLeftOut(c *composer) {
 	if !templates.ListsAll(c.Build) {
-		return // a step that is only disabled leaves an error behind
+		return // a reference to a step that is only disabled is an error
 	}
 	out := map[string]bool{}
 	for _, s := range c.Template.Steps {
 		out[s.Name] = c.named(s.Name) == nil
 	}
-	// dropped names the step that a value refers to, where it is left out.
+	// dropped reports whether a value refers to a step that is left out, and warns about it.
 	dropped := func(value any, place finding.Place) bool {
 		for _, m := range taskReference().FindAllStringSubmatch(tekton.JSON(value), -1) {
 			if out[m[1]] {

@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// objectMeta is shared by all that is made for the build.
+// objectMeta returns the metadata of an object that is created for the build.
 func (c *composer) objectMeta(name string) metav1.ObjectMeta {
 	b := c.Build
 	meta := metav1.ObjectMeta{
@@ -24,11 +24,11 @@ func (c *composer) objectMeta(name string) metav1.ObjectMeta {
 			keys.LabelMode:  modeOf(b),
 		},
 	}
-	if c.isolated() { // owners are of the same namespace
+	if c.isolated() { // owner references do not cross namespaces
 		meta.Namespace = c.Settings.BuildNamespace
 		meta.Labels[keys.LabelInstance], meta.Labels[keys.AnnotationBuildUID] =
 			c.Settings.Instance(c.Platform), string(b.UID)
-	} else if b.UID != "" { // else it is composed without a cluster
+	} else if b.UID != "" { // it is empty without a cluster
 		meta.OwnerReferences = []metav1.OwnerReference{{
 			APIVersion: api.GroupVersion(c.Settings.group()).String(), Kind: api.Kind,
 			Name: b.Name, UID: b.UID, Controller: ptr.To(true),
@@ -39,12 +39,11 @@ func (c *composer) objectMeta(name string) metav1.ObjectMeta {
 
 func modeOf(b *api.AgentBuild) string { return cmp.Or(b.Spec.Mode, templates.UsualMode) }
 
-// LabelValue of a build's name: the name, or its start and a hash where it is
-// longer than a label may be.
+// LabelValue returns the label value for a build's name: the name, or its start and a hash if it is
+// longer than a label value may be.
 func LabelValue(name string) string { return shorten(name, 63) }
 
-// objectName is a DNS label that begins with a build's name and leaves room for
-// an ending.
+// objectName returns a DNS label that begins with a build's name and leaves room for a suffix.
 func objectName(build string) string {
 	label := strings.ReplaceAll(build, ".", "-")
 	if label != build { // a.b is not a-b
@@ -53,7 +52,8 @@ func objectName(build string) string {
 	return shorten(label, 52)
 }
 
-// shorten a name to limit, with a hash so that two never become one.
+// shorten returns a name of at most limit bytes. A shortened name ends with a hash, so that names
+// stay distinct.
 func shorten(name string, limit int) string {
 	if len(name) <= limit {
 		return name

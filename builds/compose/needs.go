@@ -17,25 +17,25 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Need is an object in the build's namespace that a run cannot do without.
+// Need is an object in the build's namespace that a run requires.
 type Need struct {
 	Kind string // Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim
 	Name string
-	// Place is the field that asks for it.
+	// Place is the field that names the object.
 	Place finding.Place
-	// Reason of the condition when it is missing. If omitted, it is that of the kind.
+	// Reason of the condition if the object is missing. If omitted, the kind decides.
 	Reason string
-	// Purpose of a Secret that is a login; empty for all else.
+	// Purpose of a Secret that is a login; empty for all other objects.
 	Purpose Purpose
-	// Addresses of repositories that a login is sent to.
+	// Addresses of repositories that receive a login.
 	Addresses []string
 }
 
-// Purpose is what a login is for. Whoever may write an AgentBuild names a Secret
-// and where its content is sent, so only Secrets that are meant for it are taken.
+// Purpose is the purpose of a login. The author of an AgentBuild names a Secret and the server that
+// receives its content, so only Secrets that are marked for the purpose are accepted.
 type Purpose string
 
-// The purposes, which are the values of keys.LabelCredentials too.
+// The purposes, which are also the values of keys.LabelCredentials.
 const (
 	PurposeGit      Purpose = "git"
 	PurposeRegistry Purpose = "registry"
@@ -43,7 +43,7 @@ const (
 	PurposeSigning  Purpose = "signing"
 )
 
-// secretTypes say by themselves what a Secret is for.
+// secretTypes lists the types of Secrets that need no label for a purpose.
 var secretTypes = map[Purpose][]string{
 	PurposeGit:      {string(corev1.SecretTypeBasicAuth), string(corev1.SecretTypeSSHAuth)},
 	PurposeRegistry: {string(corev1.SecretTypeDockerConfigJson)},
@@ -55,7 +55,7 @@ func (p Purpose) Fits(kind corev1.SecretType, labels map[string]string) bool {
 		labels[keys.LabelCredentials] == string(p)
 }
 
-// Hint is how a Secret says that it is for the purpose.
+// Hint returns the remedy for a Secret that is not marked for the purpose.
 func (p Purpose) Hint() string {
 	label := fmt.Sprintf("label it %s=%s", keys.LabelCredentials, p)
 	if types := secretTypes[p]; types != nil {
@@ -64,15 +64,14 @@ func (p Purpose) Hint() string {
 	return label
 }
 
-// Unfit is the problem that the Secret, of the type that it has, is not meant for
-// its purpose.
+// Unfit returns the finding that a Secret of a type is not marked for its purpose.
 func (n Need) Unfit(kind string) *finding.Finding {
 	return n.Place.Fault(api.ReasonSecretPurpose,
 		fmt.Sprintf("Secret %q is of type %s, and not marked as a login for %s", n.Name, kind,
 			n.Purpose), n.Purpose.Hint())
 }
 
-// kinds has a row for each kind that a run needs: the reason and the hint if one is missing.
+// kinds has the reason and the hint for a missing object of each kind.
 var kinds = map[string]struct{ reason, hint string }{
 	"Secret":    {api.ReasonSecretNotFound, "create the Secret, or correct the name"},
 	"ConfigMap": {api.ReasonConfigMapNotFound, "create the ConfigMap, or correct the name"},
@@ -81,15 +80,15 @@ var kinds = map[string]struct{ reason, hint string }{
 	"PersistentVolumeClaim": {api.ReasonClaimNotFound, "create the claim, or correct the name"},
 }
 
-// Missing is the problem that the need is not met.
+// Missing returns the finding that the object does not exist.
 func (n Need) Missing(namespace string) *finding.Finding {
 	kind := kinds[n.Kind]
 	return n.Place.Fault(cmp.Or(n.Reason, kind.reason),
 		fmt.Sprintf("%s %q does not exist in namespace %q", n.Kind, n.Name, namespace), kind.hint)
 }
 
-// needs lists what the build and the steps' volumes and environments name, as
-// far as it is known before the run.
+// needs returns the objects that the build and the volumes and environments of its steps name, as
+// far as they are known before the run.
 func needs(c *composer) (out []Need) {
 	seen := map[string]bool{}
 	add := func(n Need) {
@@ -149,7 +148,7 @@ func needs(c *composer) (out []Need) {
 	return out
 }
 
-// stepNeeds finds what a step mounts or reads into its environment.
+// stepNeeds adds the objects that a step mounts or reads into its environment.
 func stepNeeds(s step, add func(Need)) {
 	at := func(path, kind, name string, optional *bool) {
 		if !ptr.Deref(optional, false) {
@@ -167,7 +166,7 @@ func stepNeeds(s step, add func(Need)) {
 		if v.PersistentVolumeClaim != nil {
 			at(path, "PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName, nil)
 		}
-		if v.Projected == nil || v.Name == templates.Secrets { // ours are among the needs of the build
+		if v.Projected == nil || v.Name == templates.Secrets { // needs has spec.secrets already
 			continue
 		}
 		for _, source := range v.Projected.Sources {
@@ -209,7 +208,7 @@ func stepNeeds(s step, add func(Need)) {
 	}
 }
 
-// filled is a text with the parameters whose value is known beforehand.
+// filled returns a text in which known parameters are replaced by their values.
 func filled(text string, known map[string]tektonv1.ParamValue) string {
 	values := tekton.NewValues(nil, nil)
 	for name, v := range known {
@@ -218,11 +217,11 @@ func filled(text string, known map[string]tektonv1.ParamValue) string {
 	return values.Put(*tektonv1.NewStructuredValues(text)).StringVal
 }
 
-// secretsFolder is where steps that take spec.secrets find them.
+// secretsFolder is the mount path of spec.secrets in steps that take them.
 const secretsFolder = "/run/build-secrets"
 
-// mountSecrets mounts them in the containers of a task that refer to the parameter. Sidecars get
-// none: a builder's daemon is sent a secret when the Dockerfile asks for it.
+// mountSecrets mounts spec.secrets in the steps of a task that refer to the parameter. Sidecars get
+// none: a step sends a secret to a builder's daemon when the Dockerfile asks for it.
 func mountSecrets(c *composer, task *tektonv1.TaskSpec) {
 	secrets := c.Build.Spec.Secrets
 	if len(secrets) == 0 || !templates.Declares(task.Params, templates.Secrets) {
@@ -248,7 +247,7 @@ func mountSecrets(c *composer, task *tektonv1.TaskSpec) {
 	}
 }
 
-// checkKeys refuses keys that the Secrets of a build do not have.
+// checkKeys refuses entries of spec.secrets whose key the Secret does not have.
 func checkKeys(c *composer) {
 	for i, secret := range c.Build.Spec.Secrets {
 		key := cmp.Or(secret.Key, secret.ID)

@@ -29,15 +29,15 @@ func ValueOf(p api.Parameter) tektonv1.ParamValue {
 	return *tektonv1.NewStructuredValues("")
 }
 
-// pipelineOf returns the pipeline of a build; one that has none is like an empty one.
+// pipelineOf returns the pipeline of a build, or an empty one.
 func pipelineOf(b *api.AgentBuild) api.PipelineSpec {
 	return ptr.Deref(b.Spec.Pipeline, api.PipelineSpec{})
 }
 
-// setParameters sets in a task the values of its parameters, in the documented order (000,
-// "Parameter Resolution"): the user's for this step, the user's for the pipeline, the spec's, the
-// template's for this step, the template's for all, and the step's own default, which Tekton
-// applies. The known values include that one.
+// setParameters sets the values of a task's parameters in the documented order (000, "Parameter
+// Resolution"): the user's for this step, the user's for the pipeline, the spec's, the template's
+// for this step, the template's for all, and the step's own default, which Tekton applies. The
+// known values include the default.
 func setParameters(c *composer, s *step) {
 	s.known = map[string]tektonv1.ParamValue{}
 	offers := "remove it: the step takes no parameters"
@@ -59,7 +59,7 @@ func setParameters(c *composer, s *step) {
 			c.missing(*s, declared.Name, s.file.Doc.At(fmt.Sprintf("params[%d]", i)),
 				", which has no default")
 			continue
-		// a whole reference has the type of the value that it refers to
+		// A whole reference has the type of the value that it refers to.
 		case value.Type != declared.Type &&
 			!(value.Type == tektonv1.ParamTypeString &&
 				wholeReference().MatchString(value.StringVal)):
@@ -80,8 +80,8 @@ func setParameters(c *composer, s *step) {
 		s.task.Params = append(s.task.Params, tektonv1.Param{Name: declared.Name, Value: value})
 	}
 	requireParameters(c, *s)
-	// Another ConfigMap of the same name may take less than the template offers,
-	// so this is not an error.
+	// Another ConfigMap of the same name may take fewer parameters than the template sets, so this
+	// is not an error.
 	for _, p := range s.row.DefaultParameters {
 		if !s.declares(p.Name) {
 			c.warn("%s: %s.defaultParameters: step %q has no parameter %q, so its value is lost: "+
@@ -99,7 +99,7 @@ func setParameters(c *composer, s *step) {
 	}
 }
 
-// used are the parameters of the pipeline: those that a task refers to in a value or a
+// used returns the parameters of the pipeline: those that a task refers to in a value or a
 // when-expression.
 func (c *composer) used() map[string]bool {
 	used := map[string]bool{}
@@ -113,8 +113,8 @@ func (c *composer) used() map[string]bool {
 	return used
 }
 
-// referredTo are the parameters of the pipeline that the values and when-expressions of a task
-// name.
+// referredTo returns the parameters of the pipeline that the values and when-expressions of a task
+// refer to.
 func referredTo(task tektonv1.PipelineTask) (names []string) {
 	for _, m := range templates.ParamReference().FindAllStringSubmatch(tekton.JSON(task.Params)+
 		tekton.JSON(task.When), -1) {
@@ -123,12 +123,12 @@ func referredTo(task tektonv1.PipelineTask) (names []string) {
 	return names
 }
 
-// maxValueBytes bounds each text of a parameter: values become arguments and
-// environment variables, and Linux accepts 128 KiB for each.
+// maxValueBytes bounds each text of a parameter: values become arguments and environment variables,
+// and Linux accepts 128 KiB for each.
 const maxValueBytes = 32 * 1024
 
-// checkValue refuses an object without the keys that the step declares, and a text that no
-// container could be started with.
+// checkValue refuses an object without the keys that the step declares, and a text that is too long
+// to start a container with.
 func checkValue(c *composer, s step, declared tektonv1.ParamSpec, value tektonv1.ParamValue,
 	place finding.Place) {
 	for _, key := range sortedKeys(declared.Properties) {
@@ -155,7 +155,7 @@ func checkValue(c *composer, s step, declared tektonv1.ParamSpec, value tektonv1
 	}
 }
 
-// fromBuild returns the parameter that the build itself passes to a step, or nil, and its field.
+// fromBuild returns the parameter that the build itself passes to a step, or nil, and the field.
 func (c *composer) fromBuild(s step, name string) (given *api.Parameter, field string) {
 	if s.user != nil {
 		if p := templates.Find(s.user.Parameters, name); p != nil {
@@ -168,7 +168,7 @@ func (c *composer) fromBuild(s step, name string) (given *api.Parameter, field s
 	return nil, ""
 }
 
-// lookup a value for a parameter of a step above the step's own default.
+// lookup returns the value of a step's parameter from all levels above the step's own default.
 func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place finding.Place,
 	ok bool) {
 	source, real := c.Build.Spec.Source, templates.Canonical(name)
@@ -180,7 +180,7 @@ func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place
 	if p, field := c.fromBuild(s, name); p != nil && (ofStep || !resolved || p.Value == nil) {
 		return ValueOf(*p), c.Place.At(field), true
 	}
-	// Settings of the template alone must keep its place in the order.
+	// A value that only the template sets keeps the template's place in the order.
 	fromSpec := true
 	switch {
 	case real == "repo-url":
@@ -188,8 +188,8 @@ func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place
 	case real == "revision":
 		fromSpec = source.SourceRevision != "" || resolved
 	case real == "cache" && c.Build.Spec.Cache == nil:
-		// A cache that nobody asked for is for steps that take all of spec.cache, and not for
-		// any that has a parameter of this name.
+		// The default cache is for steps that take all of spec.cache, not for every step with a
+		// parameter of this name.
 		fromSpec = s.declares("cache-mode")
 	}
 	if v, has := c.spec[real]; has && fromSpec {
@@ -207,8 +207,8 @@ func (c *composer) lookup(s step, name string) (value tektonv1.ParamValue, place
 	return value, place, false
 }
 
-// requireParameters that the row, the template or one of its parameters calls required. One
-// that the step declares without a default is refused already.
+// requireParameters refuses missing values of parameters that the row, the template or one of its
+// parameters declares required. setParameters already refuses a parameter without a default.
 func requireParameters(c *composer, s step) {
 	declared := s.task.TaskSpec.Params
 	names := map[string]bool{}
@@ -238,7 +238,7 @@ func requireParameters(c *composer, s step) {
 	}
 }
 
-// missing notes that a parameter of a step has no value.
+// missing adds the finding that a parameter of a step has no value.
 func (c *composer) missing(s step, name string, place finding.Place, because string) {
 	hint := fmt.Sprintf("set it in spec.pipeline.parameters or in the step's parameters of %s",
 		c.Place)
@@ -249,7 +249,8 @@ func (c *composer) missing(s step, name string, place finding.Place, because str
 		"step %q needs a value for parameter %q%s", s.row.Name, name, because)
 }
 
-// checkUserParameters refuses what no step takes, since it would be ignored.
+// checkUserParameters refuses parameters and fields of the build that no step takes, since they
+// would have no effect.
 func checkUserParameters(c *composer) {
 	if len(c.steps) == 0 {
 		return
@@ -298,7 +299,7 @@ func checkUserParameters(c *composer) {
 
 var wholeReference = text.Pattern(`^\$\([^()]+\)$`)
 
-// reference to a pipeline parameter in the form that its type requires.
+// reference returns a reference to a pipeline parameter in the form that its type requires.
 func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {
 	if kind == tektonv1.ParamTypeArray {
 		return tektonv1.ParamValue{Type: kind, ArrayVal: []string{"$(params." + name + "[*])"}}
@@ -306,7 +307,8 @@ func reference(name string, kind tektonv1.ParamType) tektonv1.ParamValue {
 	return *tektonv1.NewStructuredValues("$(params." + name + ")")
 }
 
-// forms of values: in a sentence, as a field of a parameter of the build, and in a template.
+// forms names the types of values in a sentence, as a field of a build's parameter, and in a
+// template.
 var forms = map[tektonv1.ParamType]struct{ name, field, form string }{
 	tektonv1.ParamTypeString: {"a string", "value", "a string"},
 	tektonv1.ParamTypeArray:  {"an array", "array", "a list"},

@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// The workspaces that every build can have without binding them.
+// The workspaces that a build has without binding them.
 const (
 	sharedWorkspace   = "shared-workspace"
 	gitCredentials    = "git-credentials"
@@ -29,7 +29,7 @@ const (
 	pullCredentials   = "pull-credentials"
 )
 
-// workspaceAliases are other names that published steps give them.
+// workspaceAliases maps the names that published steps use to these workspaces.
 var workspaceAliases = map[string]string{
 	"source":        sharedWorkspace,
 	"basic-auth":    gitCredentials,
@@ -37,7 +37,7 @@ var workspaceAliases = map[string]string{
 	"dockerconfig":  registryWorkspace,
 }
 
-// isShared reports whether a workspace is the volume that steps share.
+// isShared reports whether a workspace is the shared volume of the steps.
 func isShared(name string) bool {
 	return name == sharedWorkspace || workspaceAliases[name] == sharedWorkspace
 }
@@ -45,7 +45,7 @@ func isShared(name string) bool {
 // chainsResults are the results that Tekton Chains reads from a pipeline.
 var chainsResults = []string{"IMAGE_URL", "IMAGE_DIGEST", "CHAINS-GIT_URL", "CHAINS-GIT_COMMIT"}
 
-// assemble the tasks, the parameters they use and the results.
+// assemble sets the parameters, the tasks and the results of the pipeline.
 func assemble(c *composer) {
 	p := &c.pipeline
 	p.Description = c.Template.Description
@@ -59,9 +59,8 @@ func assemble(c *composer) {
 			p.Tasks = append(p.Tasks, s.task)
 		}
 	}
-	// The image and the commit are handed on under the names that Chains reads. Where two tasks
-	// can give one, as when a Dockerfile decides, each result has its task's name in front,
-	// which Chains understands too.
+	// The results have the names that Chains reads. If two tasks can produce one, as when a
+	// Dockerfile decides, the name of each task precedes the name, which Chains understands too.
 	names := chainsResults
 	if len(c.Build.Spec.Platforms) > 0 {
 		names = append(slices.Clone(names), PlatformDigests)
@@ -85,10 +84,10 @@ func assemble(c *composer) {
 	}
 }
 
-// workspaces returns those that the build binds.
+// workspaces returns the workspaces that the build binds.
 func (c *composer) workspaces() []api.WorkspaceBinding { return pipelineOf(c.Build).Workspaces }
 
-// bindWorkspaces ties what the tasks of the pipeline declare to its workspaces.
+// bindWorkspaces binds the workspaces of the tasks to workspaces of the pipeline.
 func bindWorkspaces(c *composer) {
 	spec := c.Build.Spec
 	available := map[string]bool{
@@ -150,7 +149,7 @@ func bindWorkspaces(c *composer) {
 	}
 }
 
-// makeRun makes the run of the pipeline, and what must exist before it.
+// makeRun sets the run, the pipeline, and the objects to apply before the run.
 func makeRun(c *composer, o *Output) {
 	b, p := c.Build, c.pipeline
 	run := &tektonv1.PipelineRun{
@@ -158,7 +157,7 @@ func makeRun(c *composer, o *Output) {
 		ObjectMeta: c.objectMeta(""),
 	}
 	for k, v := range b.Spec.Labels {
-		if _, ours := run.Labels[k]; !ours {
+		if _, reserved := run.Labels[k]; !reserved {
 			run.Labels[k] = v
 		}
 	}
@@ -192,7 +191,7 @@ func makeRun(c *composer, o *Output) {
 		b.Spec.ServiceAccountName == "" {
 		o.Apply = append(o.Apply, &corev1.ServiceAccount{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
-			// All builds of the namespace share it, so none owns it.
+			// All builds of the namespace share this account, so no build owns it.
 			ObjectMeta: metav1.ObjectMeta{Name: s.ServiceAccountName, Namespace: b.Namespace,
 				Labels: map[string]string{LabelManagedBy: ManagedBy}},
 			AutomountServiceAccountToken: ptr.To(false),
@@ -218,17 +217,17 @@ func makeRun(c *composer, o *Output) {
 		Spec:       p,
 	}
 	number := strconv.Itoa(int(c.Number))
-	if c.isolated() { // it is the run's
+	if c.isolated() { // the run owns it
 		o.Pipeline.Name = c.isolatedName(shorten(objectName(b.Name), 30), c.text, number)
 	}
 	if c.Settings.PipelineObjects {
 		run.Spec.PipelineRef = &tektonv1.PipelineRef{Name: o.Pipeline.Name}
-		if !c.isolated() { // else the run owns it
+		if !c.isolated() {
 			o.Apply = append(o.Apply, o.Pipeline)
 		}
 	}
-	// Everything that shapes the run is in its name, and its number: going back to
-	// an earlier spec makes a run of its own, and no name is used twice.
+	// The run's name is a hash of everything that shapes the run, and of its number: a return to
+	// an earlier spec creates another run, and no name is used twice.
 	named := []string{tekton.JSON(run.Spec), c.text, tekton.JSON(run.Annotations),
 		tekton.JSON(run.Labels)}
 	c.size = 0
@@ -244,7 +243,7 @@ func makeRun(c *composer, o *Output) {
 	if c.isolated() {
 		run.Name = c.isolatedName(shorten(objectName(b.Name), 30), named...)
 	}
-	if value, labelled := b.Labels[c.Settings.ShardLabel]; labelled { // it may change
+	if value, labelled := b.Labels[c.Settings.ShardLabel]; labelled { // not in the name
 		run.Labels[c.Settings.ShardLabel] = value
 	}
 	if c.Settings.ShardLabel != "" && c.isolated() {
@@ -263,7 +262,8 @@ func makeRun(c *composer, o *Output) {
 	o.Run = run
 }
 
-// runAnnotations are the build's, and what the run is an attempt of.
+// runAnnotations returns the annotations of the run: those of the build, and those that identify
+// the inputs of the run.
 func runAnnotations(c *composer) map[string]string {
 	b, out := c.Build, map[string]string{}
 	maps.Copy(out, b.Spec.Annotations)
@@ -296,10 +296,10 @@ func setIf(m map[string]string, key, value string) {
 	}
 }
 
-// podTemplate sets for all pods of a run one group for the shared volume, the runtime's seccomp
-// profile and no ServiceAccount token, unless the build says otherwise: a Dockerfile or a test
-// could read the token. In a volume that is kept, each run sets the group again on folders that a
-// step made as root, since the next run could not remove them.
+// podTemplate returns the template for all pods of a run. Unless the build overrides them, it sets
+// one group for the shared volume, the runtime's seccomp profile and no ServiceAccount token, which
+// a Dockerfile or a test could read. In a kept volume, each run sets the group again on folders
+// that a step created as root, since the next run could not remove them.
 func podTemplate(spec api.AgentBuildSpec) *pod.PodTemplate {
 	settings := ptr.Deref(spec.Pod, api.PodSettings{})
 	policy := corev1.FSGroupChangeOnRootMismatch
@@ -319,14 +319,13 @@ func podTemplate(spec api.AgentBuildSpec) *pod.PodTemplate {
 	}
 }
 
-// keepsWorkspace reports whether the volume that the steps share outlives the run.
+// keepsWorkspace reports whether the shared volume of the steps outlives the run.
 func keepsWorkspace(spec api.AgentBuildSpec) bool {
 	return spec.Workspace != nil && spec.Workspace.Keep
 }
 
-// taskRunSpecs give the build's resources to the task that makes the image, pods in
-// which containers are made a security context that allows it, and those of a platform
-// its nodes.
+// taskRunSpecs returns settings of single tasks: the build's resources for tasks that make the
+// image, a security context that allows nested containers, and the nodes of a platform.
 func taskRunSpecs(c *composer) (out []tektonv1.PipelineTaskRunSpec) {
 	b, settings := c.Build, ptr.Deref(c.Build.Spec.Pod, api.PodSettings{})
 	var makers []string
@@ -351,7 +350,7 @@ func taskRunSpecs(c *composer) (out []tektonv1.PipelineTaskRunSpec) {
 			template.SecurityContext = podTemplate(b.Spec).SecurityContext
 			template.SecurityContext.SeccompProfile = nil
 		}
-		if s := c.named(task.Name); s.platform != "" && !s.looks() && nativeNodes(b) &&
+		if s := c.named(task.Name); s.platform != "" && !s.inspects() && nativeNodes(b) &&
 			len(b.Spec.Platforms) > 1 {
 			template.NodeSelector = nodesOf(s.platform, settings.NodeSelector)
 		}
@@ -365,8 +364,8 @@ func taskRunSpecs(c *composer) (out []tektonv1.PipelineTaskRunSpec) {
 	return out
 }
 
-// makersOf returns the tasks that make the image: those with the result layout-digest or,
-// if they do not push a layout, IMAGE_DIGEST; all tasks if there are no such tasks.
+// makersOf returns the tasks that make the image: those with the result layout-digest or, if they
+// do not push a layout, IMAGE_DIGEST. It returns all tasks if there are no such tasks.
 func makersOf(tasks []tektonv1.PipelineTask) []string {
 	var makers, all []string
 	for _, task := range tasks {
@@ -383,8 +382,8 @@ func makersOf(tasks []tektonv1.PipelineTask) []string {
 	return all
 }
 
-// timeout of the run: the spec's, the parameter's, the template's, the
-// controller's; zero leaves it to Tekton.
+// timeout returns the timeout of the run from the spec, the parameter, the template or the
+// controller, in this order; zero leaves it to Tekton.
 func (c *composer) timeout() time.Duration {
 	spec := c.Build.Spec
 	if spec.Timeout != nil {

@@ -16,17 +16,16 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// spec.platforms: a step with the parameter platform makes the image of one. For
-// several platforms it becomes as many tasks, STEP-OS-ARCHITECTURE, which do not wait
-// for each other. Another step that refers to one of its results gets those of all,
-// separated by commas, in the order of spec.platforms, and with the parameter
-// platforms that order. A step with the parameters platform and image-digest looks at the
-// image of each: where it is given the digest of what was pushed as an index, it gets
-// that of its platform, as the step that built it reported it and the one that pushed
-// it found it.
+// A step with the parameter platform makes the image of one platform. For several entries of
+// spec.platforms it becomes as many tasks, STEP-OS-ARCHITECTURE, which run in parallel. Another
+// step that refers to one of its results gets the results of all these tasks, separated by commas,
+// in the order of spec.platforms; the parameter platforms holds this order. A step with the
+// parameters platform and image-digest inspects the image of each platform: if the template passes
+// it the digest of the pushed index, each of its tasks gets the digest of its platform's image
+// instead, as the building task reported it and the pushing step verified it.
 
-// PlatformDigests is the result of the step that pushed the platforms: PLATFORM=DIGEST,
-// separated by commas.
+// PlatformDigests is the result of the step that pushes the platforms: PLATFORM=DIGEST, separated
+// by commas.
 const PlatformDigests = "PLATFORM_DIGESTS"
 
 // hasOwn reports whether a step has a string parameter of exactly that name.
@@ -42,13 +41,12 @@ func (s step) makes() bool {
 		tekton.Reports(&s.file.Task, tekton.LayoutDigest)
 }
 
-// looks reports whether a step looks at the image of a platform.
-func (s step) looks() bool {
-	return s.hasOwn(templates.Platform) && !s.makes() &&
-		s.declares(templates.ImageDigest)
+// inspects reports whether a step inspects the image of a platform.
+func (s step) inspects() bool {
+	return s.hasOwn(templates.Platform) && !s.makes() && s.declares(templates.ImageDigest)
 }
 
-// given is the text that a step's parameter gets from the composition.
+// given returns the text that the composition passes to a step's parameter.
 func (s step) given(parameter string) string {
 	for _, p := range s.task.Params {
 		if p.Name == parameter {
@@ -58,9 +56,9 @@ func (s step) given(parameter string) string {
 	return ""
 }
 
-// ofPlatform is the reference to the digest of a platform's image, where a step that
-// looks at it is given that of an index that an earlier step, pushed, made; or the one that it
-// is given, if it is of a step of each platform. It is "" for any other digest.
+// ofPlatform returns a reference to the digests of the platforms' images for a step that inspects
+// them. If the step's digest is that of an index, pushed is the step that pushed the index. If it
+// is already that of a step for each platform, pushed is "". Any other digest returns "".
 func (c *composer) ofPlatform(s step) (reference, pushed string) {
 	eachOwn := func(reference string) bool {
 		m := anyTaskResult().FindStringSubmatch(reference)
@@ -94,7 +92,7 @@ func architecture(platform string) string {
 	return platform
 }
 
-// checkPlatforms refuses platforms that are not built, and steps that would see one of
+// checkPlatforms refuses platforms that cannot be built, and steps that would process only one of
 // several.
 func checkPlatforms(c *composer) {
 	spec := c.Build.Spec
@@ -123,7 +121,7 @@ func checkPlatforms(c *composer) {
 	for _, s := range c.steps {
 		for _, name := range []string{templates.Platform, templates.Platforms} {
 			if given, field := c.fromBuild(s, name); given != nil && s.hasOwn(name) &&
-				(len(spec.Platforms) > 0 || s.makes() || s.looks()) {
+				(len(spec.Platforms) > 0 || s.makes() || s.inspects()) {
 				c.invalid(field, "remove it, and set spec.platforms",
 					"the %s of step %q comes from spec.platforms", name, s.row.Name)
 			}
@@ -137,8 +135,8 @@ func checkPlatforms(c *composer) {
 	}
 }
 
-// checkPlatformSteps makes sure that steps which make an image make it for a platform, and
-// that steps which read the image of several platforms read all of them.
+// checkPlatformSteps refuses steps that make an image without a platform, and steps that read only
+// one image of several platforms.
 func checkPlatformSteps(c *composer) {
 	builder := "use builder: buildkit, or remove spec.platforms"
 	if templates.ListsAll(c.Build) {
@@ -153,8 +151,8 @@ func checkPlatformSteps(c *composer) {
 	for _, s := range c.steps {
 		reference, _ := c.ofPlatform(s)
 		switch {
-		case s.looks() && (!several || reference != ""):
-		case s.hasOwn(templates.Platform) && !s.looks():
+		case s.inspects() && (!several || reference != ""):
+		case s.hasOwn(templates.Platform) && !s.inspects():
 			one = true
 		case s.hasOwn(templates.Platforms):
 		case s.makes():
@@ -172,8 +170,8 @@ func checkPlatformSteps(c *composer) {
 	}
 }
 
-// checkPlatformNodes refuses what could never be scheduled: Tekton's pods wait for
-// such a node until the run's timeout.
+// checkPlatformNodes refuses builds whose pods could never be scheduled: they would wait for a node
+// until the run's timeout.
 func checkPlatformNodes(c *composer) {
 	spec := c.Build.Spec
 	architectures := map[string]bool{}
@@ -204,10 +202,10 @@ func checkPlatformNodes(c *composer) {
 	}
 }
 
-// fanOut makes a task for each platform of each step that makes the image of one.
+// fanOut replaces each step with the parameter platform by one task for each platform.
 func fanOut(c *composer) {
 	platforms := c.Build.Spec.Platforms
-	tasks := map[string][]string{} // that a step became
+	tasks := map[string][]string{} // by the step that became them
 	for _, s := range c.steps {
 		for _, platform := range platforms {
 			if s.hasOwn(templates.Platform) {
@@ -228,7 +226,7 @@ func fanOut(c *composer) {
 			s.task = tekton.Retarget(s.task, tasks)
 			all = append(all, s)
 		default:
-			looking := lookingAtEach(c, s)
+			inspecting := inspectingEach(c, s)
 			for i, name := range names {
 				samePlatform := map[string][]string{}
 				for step, became := range tasks {
@@ -238,7 +236,7 @@ func fanOut(c *composer) {
 				one.platform, one.row.Name, one.row.PodOf = platforms[i], name, ""
 				one.known = maps.Clone(s.known)
 				one.known[templates.Platform] = value
-				one.task = tekton.Retarget(looking, samePlatform)
+				one.task = tekton.Retarget(inspecting, samePlatform)
 				one.task.Name, one.task.Params = name, append(one.task.Params,
 					tektonv1.Param{Name: templates.Platform, Value: value})
 				all = append(all, one)
@@ -248,11 +246,11 @@ func fanOut(c *composer) {
 	c.steps = all
 }
 
-// lookingAtEach is the task of a step that looks at the image of each platform, with
-// the digest of one of them before it is spread.
-func lookingAtEach(c *composer, s step) tektonv1.PipelineTask {
+// inspectingEach returns the task of a step before fanOut copies it. A task that inspects images
+// gets the digest of a platform's image instead of that of the index.
+func inspectingEach(c *composer, s step) tektonv1.PipelineTask {
 	reference, pushed := c.ofPlatform(s)
-	if !s.looks() || pushed == "" {
+	if !s.inspects() || pushed == "" {
 		return s.task
 	}
 	task := *s.task.DeepCopy()
@@ -269,7 +267,7 @@ func lookingAtEach(c *composer, s step) tektonv1.PipelineTask {
 
 var anyTaskResult = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.results[.\[][^()]+\)`)
 
-// nodesOf a platform, among those that selector names already.
+// nodesOf returns a node selector for a platform that includes the given selector.
 func nodesOf(platform string, selector map[string]string) map[string]string {
 	out := map[string]string{corev1.LabelArchStable: architecture(platform)}
 	maps.Copy(out, selector)

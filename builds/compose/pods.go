@@ -13,15 +13,14 @@ import (
 	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
-// Starting a pod takes longer than most small steps. A row of a template with podOf
-// has its containers in the pod of an earlier row, after the containers of that one:
-// the pipeline then has one task for both, with the name of the earlier row. Everything
-// else in this package works on the rows; this is the last change of a pipeline.
+// Starting a pod takes longer than most small steps. A row of a template with podOf runs its
+// containers in the pod of an earlier row, after the containers of that row: the pipeline has one
+// task for both, with the name of the earlier row. The rest of this package works on the rows; this
+// is the last change of a pipeline.
 
-// sharePods makes one task for a row with podOf and the row that it names, and notes for each step
-// in the pod of another one that task. A row stays a task of its own where the build lists the
-// whole pipeline, where that other row is switched off, and, with a warning, where the two cannot
-// be one task.
+// sharePods joins each row with podOf and the row that it names into one task, and records this in
+// c.podOf. A row stays a separate task if the build lists the whole pipeline, if the named row is
+// disabled, and, with a warning, if the two cannot be one task.
 func sharePods(c *composer) {
 	if templates.ListsAll(c.Build) {
 		return
@@ -44,7 +43,7 @@ func sharePods(c *composer) {
 		if after := task.RunAfter; len(after) != 1 || c.taskOf(after[0]) != head {
 			conflict = fmt.Sprintf("it waits for %s", strings.Join(after, ", "))
 		}
-		// In the pod that packs the source it is what was packed.
+		// The pod that packs the source has the packed source already.
 		from := s.row.SourceFrom
 		packs := from != "" && c.taskOf(from) == head
 		if conflict == "" && !packs && from != c.named(head).row.SourceFrom {
@@ -61,7 +60,7 @@ func sharePods(c *composer) {
 	if len(c.podOf) == 0 {
 		return
 	}
-	// All that refers to a task which is now a part of another one refers to that one.
+	// Replace references to tasks that are now a part of another task.
 	c.pipeline.Tasks = tasks
 	for task := range tekton.Tasks(&c.pipeline) {
 		*task = tekton.Retarget(*task, became)
@@ -72,12 +71,12 @@ func sharePods(c *composer) {
 	c.pipeline.Results = tekton.RetargetTexts(c.pipeline.Results, became)
 }
 
-// taskOf is the name of the task that a step is, or is a part of.
+// taskOf returns the name of the task that a step is, or is a part of.
 func (c *composer) taskOf(step string) string { return cmp.Or(c.podOf[step], step) }
 
-// staysApart reports whether a step has a pod of its own although its row names another one's,
-// which is not worth a warning: the pod runs what a Dockerfile says, and the step has a login or
-// reports what is attested.
+// staysApart reports whether a step keeps its own pod, without a warning, although its row has
+// podOf: the named pod runs the instructions of a Dockerfile, and the step has a login or reports
+// results that are attested.
 func staysApart(t *templates.Template, head, next tektonv1.PipelineTask) bool {
 	if !tekton.MakesContainers(&head.TaskSpec.TaskSpec) {
 		return false
@@ -88,14 +87,14 @@ func staysApart(t *templates.Template, head, next tektonv1.PipelineTask) bool {
 		})
 }
 
-// Steps share a volume, which tests, tenants' steps and even pods of a tenant's making
-// can write to. A row with sourceFrom does not read the source there: a step packs it and
-// reports its digest, and the first container of the row's pod unpacks what has this
-// digest into a volume of the pod's own. The other containers have that one as their
-// workspace source, and do not mount the volume that steps share.
+// Tests, tenants' steps and even pods that a tenant creates can write to the shared volume of the
+// steps. A row with sourceFrom does not read the source there: a step packs the source and reports
+// its digest, and the first container of the row's pod unpacks the archive with this digest into a
+// volume of the pod. The other containers mount that volume as their workspace source, and not the
+// shared one.
 
-// takeOwnSources changes the tasks of rows with sourceFrom to have a source of their own, and the
-// task that packs it too where that clones it.
+// takeOwnSources gives the tasks of rows with sourceFrom their own source. It does the same for the
+// task that packs the source if this task also clones it.
 func takeOwnSources(c *composer) {
 	from := map[string]string{} // the step that packs, by task
 	for _, s := range c.steps {
@@ -142,7 +141,7 @@ func checkOwnSource(c *composer, s step) bool {
 		return false
 	}
 	pack := c.named(s.row.SourceFrom)
-	// The runtime makes a missing working directory when the container starts, as root.
+	// The runtime creates a missing working directory as root when the container starts.
 	below := tekton.WorksBelowSource(&s.file.Task)
 	switch {
 	case pack == nil:

@@ -15,10 +15,8 @@ import (
 	"github.com/armature-dev/armature/builds/compose/templates"
 )
 
-// What a build takes of its template and steps, and the hashes that say whether it changed.
-
-// StepNames are the step ConfigMaps that build needs of template, and those of all
-// builders where its parameters may choose one.
+// StepNames returns the step ConfigMaps that build needs of template, including those of all
+// builders if the build's parameters may choose the builder.
 func StepNames(build *api.AgentBuild, template *templates.Template) []string {
 	if p := build.Spec.Pipeline; p != nil && build.Spec.Builder == "" && !templates.ListsAll(build) &&
 		slices.ContainsFunc(p.Parameters, func(p api.Parameter) bool {
@@ -31,7 +29,7 @@ func StepNames(build *api.AgentBuild, template *templates.Template) []string {
 	return UsedSteps(build, template, nil)
 }
 
-// UsedSteps are those of StepNames that the build is composed of. The map has the ones that exist.
+// UsedSteps returns the members of StepNames that the build uses, given the steps that exist.
 func UsedSteps(build *api.AgentBuild, template *templates.Template,
 	steps map[string]*templates.Step) []string {
 	return configMaps(build, template.ForBuild(build, steps))
@@ -49,9 +47,9 @@ func configMaps(build *api.AgentBuild, template *templates.Template) []string {
 	return names
 }
 
-// InputHashes identify the build's spec, and the text of its template and steps: SHA-256, in 64
-// hexadecimal digits. A further run is due when one of them changes. They do not depend on this
-// program's version or settings, so that neither rebuilds a finished build.
+// InputHashes returns hashes of the build's spec, and of the text of its template and steps:
+// SHA-256 in 64 hexadecimal digits. A change of either makes another run due. They do not depend on
+// this program's version or settings, so that neither rebuilds a finished build.
 func InputHashes(build *api.AgentBuild, template *templates.Template,
 	steps map[string]*templates.Step) (spec, texts string) {
 	parts := []string{template.Doc.Body}
@@ -63,7 +61,7 @@ func InputHashes(build *api.AgentBuild, template *templates.Template,
 	return fingerprint(tekton.JSON(Shape(build))), fingerprint(parts...)
 }
 
-// Shape is what of a build's spec shapes its runs.
+// Shape returns a build's spec without the fields that do not affect its runs.
 func Shape(build *api.AgentBuild) api.AgentBuildSpec {
 	shape := build.DeepCopy().Spec
 	shape.CleanupAfterBuild = nil
@@ -84,7 +82,8 @@ func SourceHash(b *api.AgentBuild, t *templates.Template) string {
 	return fingerprint(Repository(b, t), Revision(b, t))
 }
 
-// fingerprint of the texts that shape a pipeline, in a stable order.
+// fingerprint returns the SHA-256 of texts in 64 hexadecimal digits. The order of the texts
+// matters.
 func fingerprint(parts ...string) string {
 	sum := sha256.New()
 	for _, p := range parts {
@@ -95,14 +94,14 @@ func fingerprint(parts ...string) string {
 
 // Material is a ConfigMap that a run of an attested template was composed from.
 type Material struct {
-	// ConfigMap is its namespace and name.
+	// ConfigMap is NAMESPACE/NAME, or the name alone.
 	ConfigMap string `json:"configMap"`
-	// Digest of its text: "sha256:" and 64 hexadecimal digits.
+	// Digest of the text: "sha256:" and 64 hexadecimal digits.
 	Digest string `json:"digest"`
 }
 
-// Materials returns the inputs of a run of an attested template, in its annotation
-// keys.AnnotationMaterials.
+// Materials are the inputs of a run of an attested template, which the annotation
+// keys.AnnotationMaterials holds.
 type Materials struct {
 	Template Material `json:"template"`
 	// Steps are the materials of the steps, by their names in the template.
@@ -122,8 +121,8 @@ func materials(c *composer) Materials {
 	return m
 }
 
-// RunDigest returns that of a run's spec: "sha256:" and 64 hexadecimal digits. It is the same
-// before and after Tekton has set its defaults, and whether the run is asked to stop.
+// RunDigest returns the digest of a run's spec: "sha256:" and 64 hexadecimal digits. Neither
+// Tekton's defaults nor a request to stop the run change it.
 func RunDigest(spec *tektonv1.PipelineRunSpec) string {
 	whole := stored(spec)
 	whole.SetDefaults(background())
@@ -131,14 +130,14 @@ func RunDigest(spec *tektonv1.PipelineRunSpec) string {
 	return digest(tekton.JSON(whole))
 }
 
-// PipelineDigest is RunDigest for a pipeline that a run refers to.
+// PipelineDigest returns the digest of a pipeline that a run refers to, like RunDigest.
 func PipelineDigest(spec *tektonv1.PipelineSpec) string {
 	whole := stored(spec)
 	whole.SetDefaults(background())
 	return digest(tekton.JSON(whole))
 }
 
-// stored returns a spec as the API server returns it.
+// stored returns a spec in the form that the API server returns.
 func stored[T any](spec *T) *T {
 	var whole T
 	if err := json.Unmarshal([]byte(tekton.JSON(spec)), &whole); err != nil {

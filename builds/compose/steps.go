@@ -14,25 +14,25 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// step is one enabled step on its way to a pipeline task.
+// step is one enabled step and the pipeline task that is made of it.
 type step struct {
 	row templates.Row
-	// place of the template or the build that asks for it.
+	// place of the row in the template or the build.
 	place finding.Place
-	// user is what the build sets for it, at field; nil for nothing.
+	// user has the build's settings for the step, at field; it is nil if there are none.
 	user  *api.Step
 	field string
-	// ownRow says that the template has no such row.
+	// ownRow is set if the build, not the template, has the row.
 	ownRow bool
 	file   *templates.Step
 	task   tektonv1.PipelineTask
-	// platform that the task makes the image of, empty for none in particular
+	// platform is the platform of the task's image; empty if the task has none.
 	platform string
-	// known values of the task's parameters, for checks before the run
+	// known has the values of the task's parameters that are known before the run.
 	known map[string]tektonv1.ParamValue
 }
 
-// at is the place of a field of the step's row.
+// at returns the place of a field of the step's row.
 func (s step) at(field string) finding.Place { return s.place.At(s.place.Field + field) }
 
 // declares reports whether the step has a parameter, under any of its names.
@@ -40,7 +40,7 @@ func (s step) declares(parameter string) bool {
 	return templates.Declares(s.file.Task.Params, parameter)
 }
 
-// named is the step of that name; nil for none.
+// named returns the step of a name, or nil.
 func (c *composer) named(name string) *step {
 	for i := len(c.steps) - 1; i >= 0; i-- {
 		if c.steps[i].row.Name == name {
@@ -50,7 +50,7 @@ func (c *composer) named(name string) *step {
 	return nil
 }
 
-// useOne is a hint with the sorted names of the steps.
+// useOne returns a hint with the sorted names of the steps.
 func (c *composer) useOne() string {
 	var names []string
 	for _, s := range c.steps {
@@ -60,7 +60,7 @@ func (c *composer) useOne() string {
 	return "use one of " + strings.Join(slices.Compact(names), ", ")
 }
 
-// listRows makes steps of the template's rows and the build's, without the disabled ones.
+// listRows sets the enabled steps from the rows of the template and the build.
 func listRows(c *composer) {
 	template, complete := c.Template, templates.ListsAll(c.Build)
 	var rows []step
@@ -90,7 +90,7 @@ func listRows(c *composer) {
 				strings.Join(template.StepNames(), ", ")+", or name the step's configMap",
 				"the template %s has no step %q", template.Doc.From, user.Name)
 		}
-		for n := range rows { // each builder may have a step of the name
+		for n := range rows { // several builders may have a step of this name
 			if !complete && rows[n].row.Name == user.Name {
 				rows[n].user, rows[n].field = user, field
 			}
@@ -104,7 +104,7 @@ func listRows(c *composer) {
 	}
 }
 
-// adjusted is a row with what the build sets for its step, and whether that is enabled.
+// adjusted returns a row with the build's settings, and whether its step is enabled.
 func adjusted(row templates.Row, user *api.Step, complete bool) (_ templates.Row, enabled bool) {
 	enabled = row.Enabled == nil || *row.Enabled
 	if user == nil {
@@ -123,7 +123,7 @@ func adjusted(row templates.Row, user *api.Step, complete bool) (_ templates.Row
 	return row, enabled || complete
 }
 
-// readFiles adds the files of the steps, and leaves out the steps that have none.
+// readFiles sets the files of the steps, and drops the steps without a file.
 func readFiles(c *composer) {
 	bytes, values := 0, 0
 	rows := c.steps
@@ -187,7 +187,7 @@ func makeTask(c *composer, s *step) {
 	mapImages(c, s.file.Doc, &s.task)
 }
 
-// order says what each step waits for: the step before it, or what its row says.
+// order sets the steps that each step waits for: the step before it, or those of its row.
 func order(c *composer) {
 	rows := c.Template.Steps
 	// instead of a step that is left out are those that it would wait for
