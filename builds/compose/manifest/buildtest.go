@@ -14,16 +14,16 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// TestKind is the kind of the files that `armature build test` reads, of keys.V1alpha1.
+// TestKind is the kind, in keys.V1alpha1, of the documents that `armature build test` reads.
 const TestKind = "BuildTest"
 
-// Test is a step or a build that runs on this machine, and what is expected of it.
+// Test is a step or a build that runs on this machine, and the expected outcome.
 type Test struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              TestSpec `json:"spec"`
 
-	// Place of the test, and Build that runs for it.
+	// Place is where the test is written, and Build is what it runs.
 	Place finding.Place `json:"-"`
 	Build Build         `json:"-"`
 }
@@ -36,27 +36,26 @@ type TestSpec struct {
 	Parameters map[string]string `json:"parameters,omitempty"`
 	// Build is the spec of an AgentBuild, whose source and buildOutput may be left out.
 	Build map[string]any `json:"build,omitempty"`
-	// Source is a folder, relative to the file: what the step finds in its workspace, or
-	// what the build clones. Default: nothing.
+	// Source is a folder, relative to the file: the content of the step's workspace, or of the
+	// repository that the build clones. Default: no content.
 	Source string `json:"source,omitempty"`
 	// Secrets by name: folders, relative to the file, with a file for each key.
 	Secrets map[string]string `json:"secrets,omitempty"`
-	// Expect is what has to come of it.
+	// Expect is the expected outcome.
 	Expect Expectation `json:"expect"`
 }
 
-// Expectation of a test.
+// Expectation is the expected outcome of a test.
 type Expectation struct {
 	// Result is Succeeded (the default) or Failed.
 	Result string `json:"result,omitempty"`
-	// Results of the step by name; those of a build by TASK.NAME.
+	// Results of a step by name, and of a build by TASK.NAME.
 	Results map[string]string `json:"results,omitempty"`
-	// Logs are parts of what steps write, each of one line.
+	// Logs are parts of lines that the steps write.
 	Logs []string `json:"logs,omitempty"`
 }
 
-// Tests reads the tests of a file; other documents are passed over. A file without any is an
-// error.
+// Tests reads the tests of a file and ignores other documents. A file without tests is an error.
 func Tests(file string, data []byte, group string) ([]Test, error) {
 	return each(file, data, TestKind, func(d document) (Test, error) { return readTest(d, group) })
 }
@@ -99,7 +98,7 @@ func readTest(d document, group string) (t Test, err error) {
 			"steps":      []any{map[string]any{"name": "step", "configMap": spec.Step}},
 			"parameters": parameters}}
 	}
-	// What a test leaves out, which nothing reads.
+	// Set required fields that the test omits and that nothing reads.
 	for field, value := range map[string]any{
 		"source": map[string]any{"sourceRepository": "https://git.invalid/source.git",
 			"sourceRevision": "main"},

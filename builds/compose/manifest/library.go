@@ -23,11 +23,11 @@ import (
 // Library holds template and step ConfigMaps by name.
 type Library struct {
 	ConfigMaps map[string]templates.ConfigMap
-	// Verdicts spares builds of one shape the validation of each; nil validates all.
+	// Verdicts caches pipelines that were found valid; nil validates each build.
 	Verdicts *compose.Verdicts
 }
 
-// Shipped is the library that armature brings.
+// Shipped returns the library that is embedded in armature.
 func Shipped() (*Library, error) {
 	lib := &Library{Verdicts: &compose.Verdicts{}}
 	for _, dir := range []string{"modes", "steps"} {
@@ -38,9 +38,8 @@ func Shipped() (*Library, error) {
 	return lib, nil
 }
 
-// AddDir adds the ConfigMaps of the YAML and JSON files below a folder; they win
-// over those that the library had under the same names. Two in the folder with
-// one name are an error.
+// AddDir adds the ConfigMaps of the YAML and JSON files below a folder. They replace ConfigMaps of
+// the same names in the library. Two ConfigMaps of one name in the folder are an error.
 func (l *Library) AddDir(folder fs.FS, name string) error {
 	return l.add(folder, ".", strings.TrimSuffix(name, "/")+"/")
 }
@@ -81,11 +80,11 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 				problems = append(problems, err)
 				continue
 			}
-			if before, twice := added[cm.Name]; twice {
-				problems = append(problems,
-					d.at("").At("metadata.name").Fault(api.ReasonInvalidTemplate,
-						fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, before),
-						"keep one of the two, or give the folder of one namespace"))
+			if previous, ok := added[cm.Name]; ok {
+				problems = append(problems, d.at("").At("metadata.name").Fault(
+					api.ReasonInvalidTemplate,
+					fmt.Sprintf("ConfigMap %q is also in %s", cm.Name, previous),
+					"keep one of the two, or give the folder of one namespace"))
 				continue
 			}
 			added[cm.Name] = d.at("")
@@ -100,14 +99,14 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 	return findings.Join(problems...)
 }
 
-// Names of the ConfigMaps whose names begin with prefix, sorted.
+// Names returns the sorted names of the ConfigMaps that begin with prefix.
 func (l *Library) Names(prefix string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(l.ConfigMaps)),
 		func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// find a ConfigMap for a build, as the controller does: one of the namespace that
-// spec.pipeline.namespace names counts if it is shared.
+// find returns a ConfigMap for a build as the controller does: a ConfigMap in the namespace of
+// spec.pipeline.namespace must be shared with the build's namespace.
 func (l *Library) find(b *api.AgentBuild, name string) (templates.ConfigMap, bool) {
 	cm, ok := l.ConfigMaps[name]
 	foreign := b.Spec.Pipeline != nil && cm.Namespace != "" &&
@@ -116,7 +115,7 @@ func (l *Library) find(b *api.AgentBuild, name string) (templates.ConfigMap, boo
 	return cm, ok && (!foreign || cm.SharedWith(b.Namespace))
 }
 
-// Compose a build from the library.
+// Compose composes a build from the library.
 func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Output, error) {
 	name := templates.TemplateName(build.Spec.Mode)
 	cm, ok := l.find(build.AgentBuild, name)
@@ -134,7 +133,7 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	problems := []error{err}
 	steps, faults := map[string]*templates.Step{}, map[string]error{}
 	for _, name := range compose.StepNames(build.AgentBuild, template) {
-		if cm, ok := l.find(build.AgentBuild, name); ok { // else composition names who asked for it
+		if cm, ok := l.find(build.AgentBuild, name); ok { // compose.Pipeline reports a missing one
 			steps[name], faults[name] = templates.ReadStep(cm)
 		}
 	}
@@ -149,7 +148,7 @@ func (l *Library) Compose(build Build, settings compose.Settings) (*compose.Outp
 	return out, nil
 }
 
-// located sets the lines of the problems of the build itself.
+// located sets the lines of findings about the build's own fields.
 func (b Build) located(err error) error {
 	var problems []error
 	for _, f := range findings.Of(err) {

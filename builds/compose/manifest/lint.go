@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
@@ -17,9 +19,10 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Lint checks the templates and steps among only, with the whole library behind
-// them. ConfigMaps that are neither are passed over.
-func (l *Library) Lint(only map[string]templates.ConfigMap) (checked int, warnings []string, err error) {
+// Lint checks the templates and steps among only, and finds the ConfigMaps that they refer to in
+// the whole library. It ignores ConfigMaps that are neither templates nor steps.
+func (l *Library) Lint(
+	only map[string]templates.ConfigMap) (checked int, warnings []string, err error) {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(only)) {
 		cm := only[name]
@@ -38,14 +41,15 @@ func (l *Library) Lint(only map[string]templates.ConfigMap) (checked int, warnin
 	return checked, warnings, findings.Join(problems...)
 }
 
-// isTemplate also goes by the name: without the key the controller refuses it.
+// isTemplate reports whether a ConfigMap has the key or the name of a template. The controller
+// refuses one that has only the name.
 func isTemplate(cm templates.ConfigMap) bool {
 	_, isYAML := cm.Data[templates.TemplateKeyYAML]
 	_, isJSON := cm.Data[templates.TemplateKeyJSON]
 	return isYAML || isJSON || strings.HasPrefix(cm.Name, templates.TemplatePrefix)
 }
 
-// isStep also accepts a key that is nearly right.
+// isStep reports whether a ConfigMap has the key of a step, or a misspelt one.
 func isStep(cm templates.ConfigMap) bool {
 	for key := range cm.Data {
 		if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(key, "_", "-")), "task-spec") {
@@ -65,8 +69,8 @@ func (l *Library) HasBuilds() bool {
 	return false
 }
 
-// lintTemplate composes the template with a build that sets every field, for each
-// builder that it offers. A step's own problems are reported with the step.
+// lintTemplate composes, for each builder that the template offers, a build that sets every field.
+// Lint reports the problems of a step with the step.
 func (l *Library) lintTemplate(cm templates.ConfigMap) (warnings []string, err error) {
 	template, err := templates.ReadTemplate(cm)
 	if template == nil || err != nil {
@@ -92,7 +96,6 @@ func (l *Library) lintTemplate(cm templates.ConfigMap) (warnings []string, err e
 
 func (l *Library) lintWith(template *templates.Template,
 	builder, mode string) (warnings []string, err error) {
-	value := "lint"
 	build := &api.AgentBuild{
 		ObjectMeta: metav1.ObjectMeta{Name: "lint", Namespace: "lint"},
 		Spec: api.AgentBuildSpec{
@@ -111,21 +114,21 @@ func (l *Library) lintWith(template *templates.Template,
 	declared := map[string]bool{}
 	for _, name := range compose.StepNames(build, template) {
 		if cm, ok := l.ConfigMaps[name]; ok {
-			steps[name], _ = templates.ReadStep(cm) // reported with the step itself
+			steps[name], _ = templates.ReadStep(cm) // Lint reports the error with the step
 			for _, p := range steps[name].Task.Params {
 				declared[p.Name] = true
 			}
 		}
 	}
 	// The build sets every parameter that the template requires.
-	demanded := append([]string(nil), template.RequiredParameters...)
+	required := slices.Clone(template.RequiredParameters)
 	for _, s := range template.Steps {
-		demanded = append(demanded, s.RequiredParameters...)
+		required = append(required, s.RequiredParameters...)
 	}
-	for _, name := range demanded {
+	for _, name := range required {
 		if declared[name] && !templates.FromSpec(name) {
 			build.Spec.Pipeline.Parameters = append(build.Spec.Pipeline.Parameters,
-				api.Parameter{Name: name, Value: &value})
+				api.Parameter{Name: name, Value: new("lint")})
 			declared[name] = false
 		}
 	}
@@ -138,7 +141,8 @@ func (l *Library) lintWith(template *templates.Template,
 	return warnings, err
 }
 
-// lintStep warns of what works and will hurt.
+// lintStep returns warnings about images without a version, missing resource requests and
+// privileged containers.
 func lintStep(cm templates.ConfigMap, step *templates.Step) []string {
 	var out []string
 	warn := func(format string, a ...any) {
@@ -146,10 +150,7 @@ func lintStep(cm templates.ConfigMap, step *templates.Step) []string {
 	}
 	shared := step.Task.StepTemplate
 	for i, s := range step.Task.Steps {
-		title := s.Name
-		if title == "" {
-			title = fmt.Sprint(i)
-		}
+		title := cmp.Or(s.Name, fmt.Sprint(i))
 		if ref, err := name.ParseReference(s.Image); err == nil && ref.Identifier() == "latest" {
 			warn("step %s: image %s may change at any time: set a version", title, s.Image)
 		}
@@ -157,7 +158,7 @@ func lintStep(cm templates.ConfigMap, step *templates.Step) []string {
 			(shared == nil || len(shared.ComputeResources.Requests) == 0) {
 			warn("step %s: requests no resources, so the scheduler cannot plan for it", title)
 		}
-		if c := s.SecurityContext; c != nil && c.Privileged != nil && *c.Privileged {
+		if c := s.SecurityContext; c != nil && ptr.Deref(c.Privileged, false) {
 			warn("step %s: is privileged, which a restricted namespace refuses", title)
 		}
 	}

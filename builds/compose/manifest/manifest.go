@@ -1,6 +1,5 @@
-// Package manifest reads AgentBuilds, templates and steps from files, and judges
-// AgentBuilds with the shipped CRD as an API server would: schema, defaults and
-// CEL rules.
+// Package manifest reads AgentBuilds, templates and steps from files, and validates AgentBuilds
+// with the shipped CRD as an API server would: schema, defaults and CEL rules.
 package manifest
 
 import (
@@ -31,7 +30,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// maxFile is the largest file that is read: a larger one is not a manifest.
+// maxFile is the limit of a file in bytes: a larger one is not a manifest.
 const maxFile = 8 << 20
 
 // Build is an AgentBuild and its place.
@@ -51,8 +50,8 @@ type document struct {
 	root *yamlv3.Node
 }
 
-// Builds reads the AgentBuilds of a file; other documents are passed over. A
-// file without any is an error.
+// Builds reads the AgentBuilds of a file and ignores other documents. A file without AgentBuilds is
+// an error.
 func Builds(file string, data []byte, group string) ([]Build, error) {
 	schema, err := shippedSchema()
 	if err != nil {
@@ -68,7 +67,7 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 	})
 }
 
-// each reads the objects of a kind.
+// each reads the objects of a kind with read. A file without such objects is an error.
 func each[T any](file string, data []byte, kind string,
 	read func(document) (T, error)) (out []T, err error) {
 	docs, err := split(file, data)
@@ -93,7 +92,7 @@ func each[T any](file string, data []byte, kind string,
 	return out, findings.Join(problems...)
 }
 
-// bad is a problem of a field.
+// bad returns a finding about a field.
 func (d document) bad(path, hint, format string, args ...any) error {
 	reason := api.ReasonInvalidBuild
 	if d.kind.Kind == "ConfigMap" {
@@ -136,8 +135,8 @@ func step(node *yamlv3.Node, part string) (*yamlv3.Node, int) {
 	return nil, 0
 }
 
-// split a file into its objects. The items of a List, as kubectl prints it, are objects
-// of their own. What is behind text that is not YAML is not read.
+// split returns the objects of a file. The items of a List, as kubectl prints it, are separate
+// objects. A document that is not YAML ends the reading.
 func split(file string, data []byte) (out []document, err error) {
 	bad := func(line int, message, hint string) ([]document, error) {
 		return out, finding.Place{File: file, Line: line}.Fault(api.ReasonInvalidBuild, message,
@@ -163,7 +162,7 @@ func split(file string, data []byte) (out []document, err error) {
 		}
 		for _, object := range objects {
 			if object.ShortTag() == "!!null" {
-				continue // comments alone
+				continue // the document has only comments
 			}
 			if object.Kind != yamlv3.MappingNode {
 				return bad(object.Line, "is not an object", "begin it with apiVersion: and kind:")
@@ -178,7 +177,7 @@ func split(file string, data []byte) (out []document, err error) {
 	}
 }
 
-// text of a field, "" for none.
+// textOf returns the text of a field, or "".
 func textOf(object *yamlv3.Node, field string) string {
 	if value, _ := step(object, field); value != nil {
 		return value.Value
@@ -186,7 +185,7 @@ func textOf(object *yamlv3.Node, field string) string {
 	return ""
 }
 
-// unmarshal decodes a document, strictly.
+// unmarshal decodes a document strictly.
 func (d document) unmarshal(into any, hint string) error {
 	if line, key := krm.DuplicateKey(d.root); key != "" {
 		twice := d
@@ -223,7 +222,7 @@ func (s *schema) read(d document) (*api.AgentBuild, error) {
 	return build, nil
 }
 
-// metadata that an API server would refuse, or drop without a word.
+// metadata returns errors about metadata that an API server would refuse or drop silently.
 func (d document) metadata(object map[string]any) (out []error) {
 	bad := func(path, hint, format string, args ...any) {
 		out = append(out, d.bad(path, hint, format, args...))
@@ -254,7 +253,7 @@ func (d document) metadata(object map[string]any) (out []error) {
 		bad("metadata.name", "name the build", "is missing")
 	}
 	meta.Name = cmp.Or(meta.Name, "x")
-	meta.Namespace = cmp.Or(meta.Namespace, "x") // the command's or the context's
+	meta.Namespace = cmp.Or(meta.Namespace, "x") // the command or the context sets it
 	for _, e := range apivalidation.ValidateObjectMeta(&meta, true,
 		apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")) {
 		bad(e.Field, "correct it: the API server would refuse it", "%q: %s", fmt.Sprint(e.BadValue),

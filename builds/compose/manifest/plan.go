@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// ShippedModes are those of the embedded templates.
+// ShippedModes returns the modes of the embedded templates.
 func ShippedModes() []string {
 	files, err := templates.Files.ReadDir("modes")
 	if err != nil {
@@ -28,14 +28,14 @@ func ShippedModes() []string {
 	return modes
 }
 
-// Objects of a plan in the order in which the controller makes them, without the
-// empty fields that Go types carry.
+// Objects returns the objects of a plan in the order in which the controller creates them, without
+// the empty fields of Go types.
 func Objects(out *compose.Output) []any {
 	var objects []any
 	add := func(o any) {
 		raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		if err != nil {
-			panic(fmt.Sprintf("converting %T: %v", o, err)) // a type of ours always converts
+			panic(fmt.Sprintf("converting %T: %v", o, err)) // API types always convert
 		}
 		delete(raw, "status")
 		objects = append(objects, withoutNulls(raw))
@@ -84,8 +84,7 @@ func Open(dirs []string) (*Library, error) {
 	return library, nil
 }
 
-// OpenFolder reads the templates and steps of one folder; one without any was
-// not meant.
+// OpenFolder reads the templates and steps of one folder. A folder without any is an error.
 func OpenFolder(dir string) (*Library, error) {
 	const hint = "\n  hint: give a folder with ConfigMaps that hold template.yaml or task-spec.yaml"
 	if info, err := os.Stat(dir); err != nil {

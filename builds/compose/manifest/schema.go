@@ -21,15 +21,15 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// schema is the shipped CRD, ready to judge objects as an API server does.
+// schema is the shipped CRD, compiled to validate objects as an API server does.
 type schema struct {
 	*structuralschema.Structural
 	validator validation.SchemaValidator
 	rules     *cel.Validator
 }
 
-// shippedSchema is compiled once: compiling the CEL rules takes longer than all
-// else that reading a build does.
+// shippedSchema is compiled once: compiling the CEL rules takes longer than all other parts of
+// reading a build.
 var shippedSchema = sync.OnceValues(loadSchema)
 
 func loadSchema() (*schema, error) {
@@ -58,11 +58,11 @@ func loadSchema() (*schema, error) {
 		cel.NewValidator(structural, true, celconfig.PerCallLimit)}, nil
 }
 
-// judge sets the defaults of an object and returns what an API server would refuse.
+// judge sets the defaults of an object and returns the errors that an API server would report.
 func (s *schema) judge(d document, object map[string]any) (out []error) {
 	defaulting.Default(object, s.Structural)
 	found := validation.ValidateCustomResource(nil, object, s.validator)
-	mistyped := false // so that rules cannot judge what holds the field
+	mistyped := false // then rules about the parents of the field cannot be evaluated
 	for _, e := range found {
 		mistyped = mistyped || e.Type == field.ErrorTypeTypeInvalid
 	}
@@ -76,11 +76,12 @@ func (s *schema) judge(d document, object map[string]any) (out []error) {
 	return out
 }
 
-// reworded is an error of the API server's library in our words. It is empty for errors that only
-// follow from a value of the wrong type, and for those without a field.
+// reworded returns the message and the hint for an error of the API server's library. The message
+// is empty for errors that only follow from a value of the wrong type, and for those without a
+// field.
 func reworded(e *field.Error, mistyped bool) (message, hint string) {
 	if e.Field == "" || e.Field == "<nil>" {
-		return "", "" // neither of two types fits; another error names the field
+		return "", "" // neither of two types matches; another error names the field
 	}
 	message = cmp.Or(strings.TrimPrefix(e.Detail, e.Field+" in body "), "is not valid")
 	hint = "see docs/builds.md for the field"
@@ -88,7 +89,7 @@ func reworded(e *field.Error, mistyped bool) (message, hint string) {
 		if strings.HasPrefix(before, "invalid data") && mistyped {
 			return "", ""
 		}
-		message = rule // such as a text that is not a duration
+		message = rule // for example, a text that is not a duration
 	}
 	switch e.Type {
 	case field.ErrorTypeRequired:
@@ -113,7 +114,7 @@ func reworded(e *field.Error, mistyped bool) (message, hint string) {
 // wrongType matches what the API server reports about a value of the wrong type.
 var wrongType = text.Pattern(`^must be of type (\w+): "(\w+)"$`)
 
-// article puts a or an before the name of a JSON type, except null.
+// article returns the name of a JSON type after "a" or "an"; null has no article.
 func article(kind string) string {
 	switch kind {
 	case "null":
