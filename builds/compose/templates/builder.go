@@ -9,15 +9,15 @@ import (
 	"github.com/armature-dev/armature/builds/compose/tekton"
 )
 
-// A template may offer several builders: rows with builders: run for these alone,
-// and other rows refer to what the last row of the chosen one reports by
-// $(builder.results.NAME), and wait for it by $(builder) in runAfter.
+// A template may offer several builders: rows with builders: run for these builders only. Other
+// rows refer to results of the chosen builder's last row by $(builder.results.NAME), and wait for
+// it by $(builder) in runAfter.
 
 // Unisolated builders run the Dockerfile in the container that reports the digest.
 var Unisolated = []string{"kaniko", "buildah"}
 
-// Builders that the template offers, in the order of its steps; none of Unisolated where it
-// isolates.
+// Builders returns the builders that the template offers, in the order of its steps. An isolating
+// template offers none of Unisolated.
 func (t *Template) Builders() []string {
 	var out []string
 	for _, row := range t.Steps {
@@ -30,10 +30,10 @@ func (t *Template) Builders() []string {
 	return out
 }
 
-// usualBuilder builds where neither the build nor its template says which one does.
+// usualBuilder is the builder if neither the build nor its template names one.
 const usualBuilder = "buildkit"
 
-// usual is the builder of builds that choose none, and "" where the template offers none.
+// usual returns the builder of builds that choose none, or "" if the template offers none.
 func (t *Template) usual() string {
 	if t.Builder == "" && slices.Contains(t.Builders(), usualBuilder) {
 		return usualBuilder
@@ -47,9 +47,10 @@ func ListsAll(b *api.AgentBuild) bool {
 		func(s api.Step) bool { return s.ConfigMap != "" })
 }
 
-// BuilderOf a build, and why another one than the template's: its own; that of a step
-// which it adjusts, or else switches off; that whose steps alone declare a parameter that
-// it sets; or the template's. Steps that are missing declare nothing.
+// BuilderOf returns the builder of a build, and the reason if the build does not name it and it is
+// not the template's. The first of these decides: the build's spec.builder; a step that the build
+// adjusts; a step that it disables; a parameter that the build sets and only steps of one builder
+// declare; the template. Missing steps declare no parameters.
 func (t *Template) BuilderOf(build *api.AgentBuild,
 	steps map[string]*Step) (builder, because string) {
 	switch {
@@ -82,7 +83,7 @@ func (t *Template) BuilderOf(build *api.AgentBuild,
 	return t.usual(), ""
 }
 
-// buildersOf a step, none where it runs for all of them.
+// buildersOf returns the builders of a step, or none if it runs for all builders.
 func (t *Template) buildersOf(step string) []string {
 	var of []string
 	for _, row := range t.Steps {
@@ -93,8 +94,7 @@ func (t *Template) buildersOf(step string) []string {
 	return of
 }
 
-// onlyBuilderWith a parameter, where no other builder's steps and none of all builders
-// declare it.
+// onlyBuilderWith returns the builder whose steps alone declare a parameter, or "".
 func (t *Template) onlyBuilderWith(parameter string, steps map[string]*Step) string {
 	only := ""
 	for _, row := range t.Steps {
@@ -110,7 +110,7 @@ func (t *Template) onlyBuilderWith(parameter string, steps map[string]*Step) str
 	return only
 }
 
-// ForBuild is the template with the rows of the build's builder alone.
+// ForBuild returns the template with only the rows of the build's builder.
 func (t *Template) ForBuild(build *api.AgentBuild, steps map[string]*Step) *Template {
 	builder, _ := t.BuilderOf(build, steps)
 	if builder == "" || t.chosen != "" {
@@ -127,17 +127,17 @@ func (t *Template) ForBuild(build *api.AgentBuild, steps map[string]*Step) *Temp
 		}
 		chosen.Steps = append(chosen.Steps, row)
 	}
-	named := strings.NewReplacer("$(builder)", last, "$(builder.", "$(tasks."+last+".").Replace
+	resolve := strings.NewReplacer("$(builder)", last, "$(builder.", "$(tasks."+last+".").Replace
 	for i, row := range chosen.Steps {
 		if last != "" && row.refers {
-			chosen.Steps[i] = tekton.Edit(row, named)
+			chosen.Steps[i] = tekton.Edit(row, resolve)
 		}
 	}
 	return &chosen
 }
 
-// checkBuilders of a template: the default is offered, and a builder has one
-// step of a name.
+// checkBuilders refuses a default builder that no step has, references to a missing builder, and
+// two steps of one name for one builder.
 func (r *reader) checkBuilders(t *Template) {
 	offered := t.Builders()
 	switch {

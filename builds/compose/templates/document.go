@@ -15,60 +15,59 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Tenants write templates and steps, and the controller keeps what it parsed of them. A
-// text is bounded before it is parsed, and again with its aliases written out. The
-// largest shipped step has 16 KiB and 300 values.
+// Tenants write templates and steps, and the controller keeps them parsed. The size of a text is
+// limited before it is parsed, and again with its aliases expanded. The largest shipped step has
+// 16 KiB and 300 values.
 const (
 	maxText = 512 << 10
-	// maxMarks bounds the punctuation, and with it the memory that parsing takes.
+	// maxMarks limits the punctuation, and with it the memory of parsing.
 	maxMarks = 20000
-	// maxNodes bounds the values: Tekton's own check takes 50 µs for each.
+	// maxNodes limits the values: Tekton's validation takes 50 µs for each.
 	maxNodes = 4000
-	// MaxSteps and MaxStepValues are those of one build together. The API server stores no
-	// run that is larger.
+	// MaxSteps and MaxStepValues limit the bytes and values of all steps of one build. The API
+	// server stores no larger run.
 	MaxSteps, MaxStepValues = 1536 << 10, 5 * maxNodes
-	// bytesOfNode is what one value takes at most, parsed, in a text that is valid.
+	// bytesOfNode is the most memory that one parsed value of a valid text takes.
 	bytesOfNode = 512
 )
 
-// Document is the text of one key, with enough of its structure to say on which
-// line a field is.
+// Document is the text of one key of a ConfigMap, with the lines of its fields.
 type Document struct {
 	From   ConfigMap
 	Body   string
-	Values int // of the text
+	Values int // number of values in Body
 
 	key    string
 	fields []field
 }
 
-// field of a mapping, or item of a list, which has no name.
+// field is a field of a mapping, or an item of a list, which has no name.
 type field struct {
 	name  string
 	line  int
 	inner []field
 }
 
-// memory that the document and what was parsed from it take, at most.
+// memory returns the most bytes that the document takes, as text and parsed.
 func (d *Document) memory() int { return 2*len(d.Body) + bytesOfNode*d.Values }
 
-// Memory that the template takes, in bytes, at most.
+// Memory returns the most bytes that the template takes.
 func (t *Template) Memory() int { return t.Doc.memory() }
 
-// Memory that the step takes, in bytes, at most.
+// Memory returns the most bytes that the step takes.
 func (s *Step) Memory() int { return s.Doc.memory() }
 
-// At is the place of a field such as "steps[1].image", or of the document.
+// At returns the place of a field such as "steps[1].image", or of the document.
 func (d *Document) At(path string) finding.Place {
 	where := d.From.Place().At(path)
 	where.Key, where.KeyLine = d.key, d.line(path)
 	return where
 }
 
-// line of path or of the nearest parent that exists; 0 when nothing is known.
+// line returns the line of path or of the nearest parent that exists; 0 if it is not known.
 func (d *Document) line(path string) int {
 	inner, line := d.fields, 0
-	// "steps[1].params[name].x" is cut into steps, 1, params, name, x.
+	// "steps[1].params[name].x" has the parts steps, 1, params, name and x.
 	for _, part := range strings.FieldsFunc(path,
 		func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		at := slices.IndexFunc(inner, func(f field) bool { return f.name == part })
@@ -83,8 +82,8 @@ func (d *Document) line(path string) int {
 	return line
 }
 
-// tooLarge says why a text is not parsed; empty means that it may be. Each value of YAML
-// or JSON begins after one of these characters.
+// tooLarge returns the reason not to parse a text, or "". It counts the characters after which a
+// value of YAML or JSON can begin.
 func tooLarge(text string) string {
 	if len(text) > maxText {
 		return fmt.Sprintf("has %d KiB, and at most %d are read", (len(text)+1023)>>10, maxText>>10)
@@ -100,13 +99,13 @@ func tooLarge(text string) string {
 	return ""
 }
 
-// outline counts what a text has with its aliases written out.
+// outline counts the values and bytes of a text with its aliases expanded.
 type outline struct{ nodes, bytes int }
 
 func (o *outline) over() bool { return o.nodes > maxNodes || o.bytes > maxText }
 
-// of a value: the lines of its fields. It ends once there are too many.
-func (o *outline) of(n *yamlv3.Node) (out []field) {
+// fieldsOf returns the fields of a value with their lines. It stops if the text is over its limits.
+func (o *outline) fieldsOf(n *yamlv3.Node) (out []field) {
 	if n.Kind == yamlv3.AliasNode {
 		n = n.Alias
 	}
@@ -119,30 +118,30 @@ func (o *outline) of(n *yamlv3.Node) (out []field) {
 		f := field{line: n.Content[i].Line}
 		if step == 2 {
 			f.name = n.Content[i].Value
-			o.of(n.Content[i])
+			o.fieldsOf(n.Content[i])
 		}
-		f.inner = o.of(n.Content[i+step-1])
+		f.inner = o.fieldsOf(n.Content[i+step-1])
 		out = append(out, f)
 	}
 	return out
 }
 
-// reader reads the text of one key, and collects what is wrong with it.
+// reader reads the text of one key and collects its problems.
 type reader struct {
 	*Document
 	reason string
 	found  []*finding.Finding
 }
 
-// bad notes what is wrong with a field.
+// bad adds a finding about a field.
 func (r *reader) bad(field, hint, format string, args ...any) {
 	r.found = append(r.found, r.At(field).Fault(r.reason, fmt.Sprintf(format, args...), hint))
 }
 
 func (r *reader) err() error { return findings.Error(r.found) }
 
-// decode reads the text into a value and notes unknown fields, doubled keys and
-// wrong types with their lines. It is false when nothing can be read.
+// decode decodes the text and adds findings about unknown fields, duplicate keys and wrong types
+// with their lines. It reports false if the text cannot be decoded.
 func (r *reader) decode(into any) bool {
 	atLine := func(line int, message, hint string) bool {
 		where := r.At("")
@@ -163,7 +162,7 @@ func (r *reader) decode(into any) bool {
 			"see docs/builds-templates.md for the format")
 	}
 	all := outline{}
-	if r.fields = all.of(root.Content[0]); all.over() {
+	if r.fields = all.fieldsOf(root.Content[0]); all.over() {
 		r.fields = nil
 		r.bad("", "divide the step, or use fewer aliases",
 			"has more than %d values, or %d KiB, with its aliases written out", maxNodes, maxText>>10)
@@ -206,11 +205,11 @@ func (r *reader) decode(into any) bool {
 	return true
 }
 
-// YAMLHint is the hint for a text that is not YAML.
+// YAMLHint is the remedy for a text that is not YAML.
 const YAMLHint = "fix the YAML; tabs and unclosed quotes are common causes"
 
-// YAMLProblem returns the message of a text that is not YAML, and its line; 0 where that is not
-// known.
+// YAMLProblem returns the line and the message of an error of the YAML library. The line is 0 if it
+// is not known.
 func YAMLProblem(err error) (line int, message string) {
 	message = strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := yamlLine().FindStringSubmatch(message); m != nil {
@@ -223,7 +222,7 @@ func YAMLProblem(err error) (line int, message string) {
 var (
 	yamlLine = text.Pattern(`^line (\d+): `)
 	anyLine  = text.Pattern(`line (\d+)`)
-	// wrongType cuts the decoder's sentence: value, field, Go type.
+	// wrongType matches the decoder's message: value, field, Go type.
 	wrongType = text.Pattern(
 		`cannot unmarshal (.+) into Go struct field [^.]*\.(\S+) of type (\S+)`)
 )

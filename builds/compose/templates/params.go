@@ -10,33 +10,32 @@ import (
 	"github.com/armature-dev/armature/builds/compose/tekton"
 )
 
-// aliases are the other names that the documents use for the parameters that a build's spec
-// becomes (000, "Parameter Resolution").
+// aliases maps other names in the documents to the parameters that follow from a build's spec (000,
+// "Parameter Resolution").
 var aliases = map[string]string{
 	"SOURCE_REPO_URL": "repo-url",
 	"SOURCE_REVISION": "revision",
 	"BUILD_CONTEXT":   "subfolder-path",
-	// The step that looks for a Dockerfile and those that build it must not
-	// differ about its name.
+	// The step that searches for a Dockerfile and the steps that build it must agree on its name.
 	"dockerfile": "DOCKERFILE",
 }
 
-// Parameters by which steps take what the spec says.
+// The parameters by which steps take fields of the spec.
 const (
-	// Secrets is an array, each id=ID,src=FILE, and the name of the volume that has the files.
+	// Secrets is an array of id=ID,src=FILE, and the name of the volume that holds the files.
 	Secrets   = "build-secrets"
 	Platform  = "platform"
 	Platforms = "platforms"
-	// ImageCache is a cache within the image; the other one is that of buildpacks.
+	// ImageCache is a cache within the image; BuildpacksCache is an image of its own.
 	ImageCache      = "image-cache"
 	BuildpacksCache = "buildpacks-cache"
-	// ImageDigest is for steps that look at an image.
+	// ImageDigest is for steps that inspect an image.
 	ImageDigest = "image-digest"
-	// Timeout of the pipeline controls the run itself.
+	// Timeout is the timeout of the run itself; no step takes it.
 	Timeout = "pipeline-timeout"
 )
 
-// fields of the spec that parameters come from.
+// fields maps parameters to the fields of the spec that set them.
 var fields = map[string]string{
 	"repo-url":           "spec.source.sourceRepository",
 	"repo-clone-url":     "spec.source.sourceRepository",
@@ -59,10 +58,10 @@ var fields = map[string]string{
 	Platforms:            "spec.platforms",
 }
 
-// Field of the spec that a parameter comes from; empty for none.
+// Field returns the field of the spec that sets a parameter, or "".
 func Field(parameter string) string { return fields[Canonical(parameter)] }
 
-// FromSpec reports whether a parameter has its value from a field of the spec.
+// FromSpec reports whether a field of the spec sets a parameter.
 func FromSpec(parameter string) bool { return Field(parameter) != "" }
 
 // Noted reports whether a parameter needs no step that declares it: it controls the build
@@ -71,16 +70,15 @@ func Noted(parameter string) bool {
 	return parameter == Timeout || parameter == "github-token-secret"
 }
 
-// Handed reports whether shipped steps hand a parameter to each other: the digests of the
-// image, the SBOM and the source, and the commit.
+// Handed reports whether shipped steps pass a parameter to each other: the digests of the image,
+// the SBOM and the source, and the commit.
 func Handed(parameter string) bool {
-	return slices.Contains([]string{ImageDigest, "sbom-digest", tekton.SourceDigest, "commit"}, parameter)
+	return slices.Contains([]string{ImageDigest, "sbom-digest", tekton.SourceDigest, "commit"},
+		parameter)
 }
 
-// Canonical is the one name of a parameter that has several.
-func Canonical(name string) string {
-	return cmp.Or(aliases[name], name)
-}
+// Canonical returns the parameter's name that aliases stand for.
+func Canonical(name string) string { return cmp.Or(aliases[name], name) }
 
 // Declares reports whether a parameter is among those of a task, under any of its names.
 func Declares(params tektonv1.ParamSpecs, name string) bool {
@@ -89,7 +87,7 @@ func Declares(params tektonv1.ParamSpecs, name string) bool {
 	})
 }
 
-// find a parameter by name or by an alias; the name itself wins.
+// find returns a parameter by its name or an alias; an exact match takes precedence.
 func find[P any](params []P, name string, nameOf func(*P) string) *P {
 	var alias *P
 	for i := range params {
@@ -103,12 +101,12 @@ func find[P any](params []P, name string, nameOf func(*P) string) *P {
 	return alias
 }
 
-// Find a parameter of a build, under any of its names; nil for none.
+// Find returns a parameter of a build under any of its names, or nil.
 func Find(params []api.Parameter, name string) *api.Parameter {
 	return find(params, name, func(p *api.Parameter) string { return p.Name })
 }
 
-// FindDefault finds one of a template, likewise.
+// FindDefault returns a parameter of a template under any of its names, or nil.
 func FindDefault(params []Parameter, name string) *Parameter {
 	return find(params, name, func(p *Parameter) string { return p.Name })
 }

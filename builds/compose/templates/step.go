@@ -16,9 +16,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// ReadStep reads the TaskSpec of a step ConfigMap, strictly, and lets Tekton
-// judge it. With an error too there is a Step, so that the rest of a build
-// can be judged in the same go.
+// ReadStep reads the TaskSpec of a step ConfigMap strictly, and validates it with Tekton. With an
+// error it returns a broken Step, so that the rest of a build can be checked as well.
 func ReadStep(cm ConfigMap) (*Step, error) {
 	body, ok := cm.Data[StepKey]
 	doc, broken := cm.document(StepKey, body), &Step{Doc: cm.document(StepKey, ""), Broken: true}
@@ -53,17 +52,17 @@ func ReadStep(cm ConfigMap) (*Step, error) {
 		RefersToTasks: tekton.Contains(file.TaskSpec, "$(tasks.")}, nil
 }
 
-// ControllerImage as the image of a step is the controller's own.
+// ControllerImage stands for the controller's own image in the image of a step.
 const ControllerImage = "$(controller.image)"
 
-// OfController reports whether the controller's image runs all of a step.
+// OfController reports whether all containers of a step run the controller's image.
 func (s *Step) OfController() bool {
 	return !slices.ContainsFunc(s.Task.Steps,
 		func(step tektonv1.Step) bool { return step.Image != ControllerImage })
 }
 
-// checkTask judges one step by itself: with Tekton's own rules, and for
-// variables in places where Tekton does not look. It changes the task.
+// checkTask checks one step by itself with Tekton's validation, and finds undeclared variables that
+// Tekton does not check. It changes the task.
 func (r *reader) checkTask(task *tektonv1.TaskSpec) {
 	task.SetDefaults(context.Background())
 	for _, e := range task.Validate(context.Background()).WrappedErrors() {
@@ -72,13 +71,12 @@ func (r *reader) checkTask(task *tektonv1.TaskSpec) {
 			"Tekton refuses this; change the step there"))
 	}
 	result := func(name string) bool {
-		// by Tekton
-		reported := func(f *finding.Finding) bool {
+		reportedByTekton := func(f *finding.Finding) bool {
 			return strings.Contains(f.Message, "results."+name)
 		}
-		return slices.ContainsFunc(r.found, reported) || tekton.Reports(task, name)
+		return slices.ContainsFunc(r.found, reportedByTekton) || tekton.Reports(task, name)
 	}
-	declared := func(name string) bool { // or, without the key, an object
+	declared := func(name string) bool { // name may be OBJECT.KEY
 		return slices.ContainsFunc(task.Params, func(p tektonv1.ParamSpec) bool {
 			return p.Name == name ||
 				(p.Type == tektonv1.ParamTypeObject && strings.HasPrefix(name, p.Name+"."))
@@ -123,7 +121,7 @@ func (r *reader) checkTask(task *tektonv1.TaskSpec) {
 	}
 }
 
-// Sentence of what Tekton refuses.
+// Sentence returns the message of a Tekton error, with its details, in one line.
 func Sentence(e *apis.FieldError) string {
 	text := e.Message
 	if e.Details != "" {

@@ -1,5 +1,5 @@
-// Package templates reads what builds are composed of: the ConfigMaps of pipeline templates and
-// of steps. It judges each by itself, knows the names of parameters, and chooses the builder.
+// Package templates reads the ConfigMaps of pipeline templates and of steps, of which builds are
+// composed. It validates each by itself, knows the names of parameters, and chooses the builder.
 package templates
 
 import (
@@ -19,26 +19,25 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// ConfigMap is what composition reads of one: its data, and its place for
-// people.
+// ConfigMap holds the data of a ConfigMap and its place.
 type ConfigMap struct {
 	Namespace string
 	Name      string
-	// File that holds the ConfigMap, and the line on which it begins; empty for one
-	// in a cluster.
+	// File holds the ConfigMap, which begins on Line; both are empty for one in a cluster.
 	File   string
 	Line   int
 	Labels map[string]string
 	Data   map[string]string
 }
 
-// SharedWith reports whether builds of a namespace may use the ConfigMap of another
-// one that is not the platform's: a label names their namespace.
+// SharedWith reports whether a label allows builds of a namespace to use the ConfigMap of another
+// namespace that is not the platform's.
 func (c ConfigMap) SharedWith(namespace string) bool {
 	return c.Labels[keys.SharePrefix+namespace] == "true"
 }
 
-// ShareHint follows the hint about a ConfigMap that build's pipeline.namespace may have.
+// ShareHint returns an addition to the hint about a missing ConfigMap, which the namespace of
+// spec.pipeline.namespace may have without sharing it.
 func ShareHint(build *api.AgentBuild) string {
 	if build.Spec.Pipeline == nil || build.Spec.Pipeline.Namespace == "" {
 		return ""
@@ -47,13 +46,14 @@ func ShareHint(build *api.AgentBuild) string {
 		build.Spec.Pipeline.Namespace, keys.SharePrefix, build.Namespace)
 }
 
-// document of a key, without the other keys of the ConfigMap, which may be large.
+// document returns the document of a key. It drops the other keys of the ConfigMap, which may be
+// large.
 func (c ConfigMap) document(key, body string) *Document {
 	c.Labels, c.Data = nil, nil
 	return &Document{From: c, key: key, Body: body}
 }
 
-// Place of the ConfigMap.
+// Place returns the place of the ConfigMap.
 func (c ConfigMap) Place() finding.Place {
 	return finding.Place{File: c.File, Line: c.Line,
 		Object: finding.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.Namespace, Name: c.Name}}
@@ -61,22 +61,21 @@ func (c ConfigMap) Place() finding.Place {
 
 func (c ConfigMap) String() string { return c.Place().String() }
 
-// The keys and names under which templates and steps are stored (000,
-// "Template Structure" and "Step Storage").
+// The keys and names under which templates and steps are stored (000, "Template Structure" and
+// "Step Storage").
 const (
 	TemplateKeyYAML = "template.yaml"
 	TemplateKeyJSON = "template.json"
 	StepKey         = "task-spec.yaml"
 	TemplatePrefix  = "pipeline-template-"
-	// UsualMode is that of builds that name none.
+	// UsualMode is the mode of builds that name none.
 	UsualMode = "dev"
 )
 
-// TemplateName is the name of the ConfigMap that holds mode's template.
+// TemplateName returns the name of the ConfigMap that holds mode's template.
 func TemplateName(mode string) string { return TemplatePrefix + cmp.Or(mode, UsualMode) }
 
-// Template is a pipeline template (000, "Template Structure"). The fields from
-// Builders on in its steps are ours.
+// Template is a pipeline template (000, "Template Structure").
 type Template struct {
 	Name               string      `json:"name,omitempty"`
 	Namespace          string      `json:"namespace,omitempty"`
@@ -84,36 +83,38 @@ type Template struct {
 	RequiredParameters []string    `json:"requiredParameters,omitempty"`
 	GlobalParameters   []Parameter `json:"globalParameters,omitempty"`
 	Steps              []Row       `json:"steps"`
-	// Builder of builds that do not choose one, out of the builders of the steps. If
-	// omitted, it is buildkit if a step has that.
+	// Builder is the builder of builds that do not choose one. It is one of the builders of the
+	// steps. If omitted, it is buildkit if a step has that.
 	Builder string `json:"builder,omitempty"`
-	// Cache false refuses builds that name a cache. Omitted, they may, unless the runs are
-	// isolated.
+	// Cache false refuses builds that name a cache. If omitted, builds may name one unless the
+	// runs are isolated.
 	Cache *bool `json:"cache,omitempty"`
 
-	// Attest makes this a template of the platform: it counts in the controller's
-	// namespace only, builds change what Open names and nothing else, its steps may
-	// sign, and its runs are isolated in a namespace of the platform. Omitted, false.
+	// Attest makes this a template of the platform: it counts in the controller's namespace only,
+	// builds change only what Open names, its steps may sign, and its runs are isolated in a
+	// namespace of the platform. If omitted, it is false.
 	Attest bool `json:"attest,omitempty"`
-	// Isolate isolates the runs as Attest does, under the same rules; nothing is attested.
-	// Omitted, false.
+	// Isolate isolates the runs as Attest does, under the same rules, without attesting them. If
+	// omitted, it is false.
 	Isolate bool `json:"isolate,omitempty"`
-	// Open names what a build may change of a template with Attest or Isolate. Omitted, nothing.
+	// Open names what a build may change of a template with Attest or Isolate. If omitted, a build
+	// may change nothing.
 	Open Open `json:"open,omitempty"`
-	// VerifySource names a ConfigMap in the controller's namespace, whose policy the
-	// commit of each build has to satisfy; it goes with Attest or Isolate. Omitted, builds may
-	// demand that by themselves.
+	// VerifySource names a ConfigMap in the controller's namespace whose policy the commit of each
+	// build has to satisfy. It requires Attest or Isolate. If omitted, builds may set
+	// spec.source.verify.
 	VerifySource string `json:"verifySource,omitempty"`
 
-	// Doc is the text that it was read from.
+	// Doc is the document of the template.
 	Doc *Document `json:"-"`
-	// Broken says that its problems are reported, so that Tekton need not report them again.
+	// Broken is set if the problems of the template are reported, so that Tekton's errors about
+	// them are not.
 	Broken bool `json:"-"`
-	// chosen is the builder whose steps alone are left in Steps; empty has them all.
+	// chosen is the builder to which Steps is reduced; empty if Steps has all builders.
 	chosen string
 }
 
-// Parameter is a default; Value is a string, a list or a map.
+// Parameter is the default of a parameter; Value is a string, a list or a map.
 type Parameter struct {
 	Name        string               `json:"name"`
 	Value       *tektonv1.ParamValue `json:"value,omitempty"`
@@ -131,32 +132,34 @@ type Row struct {
 	RequiredParameters []string             `json:"requiredParameters,omitempty"`
 	WhenExpressions    []api.WhenExpression `json:"whenExpressions,omitempty"`
 
-	// Builders that the step belongs to: it runs for builds that choose one of
-	// them. Omitted, it runs whatever the builder is.
+	// Source 000 does not have the fields from here on.
+
+	// Builders lists the builders that the step belongs to: it runs for builds that choose one of
+	// them. If omitted, it runs for all builders.
 	Builders []string `json:"builders,omitempty"`
-	// PodOf names an earlier step, in whose pod this one runs after the containers of
-	// that one: the pipeline has one task for both, with the name of the earlier step.
-	// A workspace that one of them does not declare is not mounted into its containers.
-	// Omitted, the step has a pod of its own.
+	// PodOf names an earlier step, in whose pod this step runs after the containers of that step:
+	// the pipeline has one task for both, with the name of the earlier step. A workspace that one
+	// of them does not declare is not mounted into its containers. If omitted, the step has its
+	// own pod.
 	PodOf string `json:"podOf,omitempty"`
-	// SourceFrom names an earlier step, with the result source-digest, that packs the
-	// source. This step works on a copy of its own, of exactly that digest, in its
-	// workspace source, which is empty until a container before its others has
-	// unpacked it. Omitted, the workspace source is the volume that steps share.
+	// SourceFrom names an earlier step, with the result source-digest, that packs the source. This
+	// step works on its own copy, of exactly that digest, in its workspace source, which is empty
+	// until a first container has unpacked the copy. If omitted, the workspace source is the
+	// shared volume of the steps.
 	SourceFrom string `json:"sourceFrom,omitempty"`
-	// RunAfter names the steps to wait for. Omitted, the step before; an empty
-	// list starts at once.
+	// RunAfter names the steps to wait for. If omitted, the step waits for the step before it;
+	// with an empty list it waits for none.
 	RunAfter *[]string `json:"runAfter,omitempty"`
-	// Timeout of the step. Omitted, the pipeline's.
+	// Timeout of the step. If omitted, the pipeline's timeout applies.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// Retries of the step by Tekton. Omitted, none.
+	// Retries of the step by Tekton. If omitted, there are none.
 	Retries int `json:"retries,omitempty"`
-	// OnError is continue or stopAndFail. Omitted, stopAndFail.
+	// OnError is continue or stopAndFail. If omitted, it is stopAndFail.
 	OnError tektonv1.PipelineTaskOnErrorType `json:"onError,omitempty"`
-	// Finally runs the step after all others, whatever became of them.
+	// Finally runs the step after all others, even if they failed.
 	Finally bool `json:"finally,omitempty"`
-	// Workspaces maps the step's workspaces to the pipeline's. Omitted, each
-	// has its own name, and source is the shared one.
+	// Workspaces maps the step's workspaces to the pipeline's. If omitted, each has its own name,
+	// and source is the shared workspace.
 	Workspaces map[string]string `json:"workspaces,omitempty"`
 
 	// Index among the steps of the template as it was written.
@@ -165,19 +168,17 @@ type Row struct {
 	refers bool // to the builder
 }
 
-// Isolates reports whether the template's runs are isolated, so that nothing of it is the build's.
+// Isolates reports whether the template's runs are isolated.
 func (t *Template) Isolates() bool { return t.Attest || t.Isolate }
 
 // Open names what a build may change of a template whose runs are isolated.
 type Open struct {
-	// Parameters that spec.pipeline.parameters or a step's parameters may set.
-	// Omitted, none.
+	// Parameters that spec.pipeline.parameters or a step's parameters may set. If omitted, none.
 	Parameters []string `json:"parameters,omitempty"`
-	// Steps that a build may switch off or make conditional. Omitted, none.
+	// Steps that a build may disable or make conditional. If omitted, none.
 	Steps []string `json:"steps,omitempty"`
-	// Labels and Annotations are the keys that spec.labels and spec.annotations may have.
-	// Tekton copies them to the pods, where what admission and nodes do may depend on them.
-	// Omitted, none.
+	// Labels and Annotations are the keys that spec.labels and spec.annotations may have. Tekton
+	// copies them to the pods, where admission and nodes may act on them. If omitted, none.
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
 }
@@ -185,19 +186,20 @@ type Open struct {
 // Step is a step ConfigMap that was read.
 type Step struct {
 	Task tektonv1.TaskSpec
-	// Doc is the text that it was read from.
+	// Doc is the document of the step.
 	Doc *Document
-	// Broken says that its problems are reported, so that no more follow from it.
+	// Broken is set if the problems of the step are reported, so that errors which follow from
+	// them are not.
 	Broken bool
-	// RefersToTasks says that it refers to others, as by $(tasks.NAME.results.RESULT) in a
-	// script.
+	// RefersToTasks is set if the step refers to other tasks, such as by
+	// $(tasks.NAME.results.RESULT) in a script.
 	RefersToTasks bool
 }
 
-// NoTemplate takes the place of a template that could not be read.
+// NoTemplate returns the placeholder of a template that could not be read.
 func NoTemplate() *Template { return &Template{Doc: &Document{}} }
 
-// StepNames are the names of its steps.
+// StepNames returns the names of the template's steps.
 func (t *Template) StepNames() []string {
 	names := make([]string, len(t.Steps))
 	for i, s := range t.Steps {
@@ -206,7 +208,7 @@ func (t *Template) StepNames() []string {
 	return names
 }
 
-// ReadTemplate reads the template of a ConfigMap, strictly.
+// ReadTemplate reads the template of a ConfigMap strictly.
 func ReadTemplate(cm ConfigMap) (*Template, error) {
 	yamlText, hasYAML := cm.Data[TemplateKeyYAML]
 	jsonText, hasJSON := cm.Data[TemplateKeyJSON]
@@ -239,7 +241,7 @@ func ReadTemplate(cm ConfigMap) (*Template, error) {
 	return t, r.err()
 }
 
-// checkRow judges a row of a template by itself.
+// checkRow checks a row of a template by itself.
 func (r *reader) checkRow(at string, s Row) {
 	switch {
 	case s.Name == "":
@@ -281,8 +283,8 @@ func (r *reader) checkDoubles(at string, params []Parameter) {
 	}
 }
 
-// checkPods of a template: podOf names an earlier step that has a pod, and the step
-// has nothing that only a whole task can have.
+// checkPods refuses podOf that does not name an earlier step with its own pod, and podOf of a step
+// with settings that apply to whole tasks only.
 func (r *reader) checkPods(t *Template) {
 	for i, row := range t.Steps {
 		if row.PodOf == "" {
@@ -306,7 +308,7 @@ func (r *reader) checkPods(t *Template) {
 	}
 }
 
-// checkSources of a template: sourceFrom names an earlier step.
+// checkSources refuses sourceFrom that does not name an earlier step on the shared source.
 func (r *reader) checkSources(t *Template) {
 	for i, row := range t.Steps {
 		before := func(s Row) bool {
@@ -321,7 +323,7 @@ func (r *reader) checkSources(t *Template) {
 	}
 }
 
-// checkOpen judges what a template says of attest, isolate, open, verifySource and cache.
+// checkOpen checks the fields attest, isolate, open, verifySource and cache of a template.
 func (r *reader) checkOpen(t *Template) {
 	const useless = "has no effect without attest: true or isolate: true"
 	if !t.Isolates() {
