@@ -1,5 +1,5 @@
-// Package tekton edits the tasks of Tekton pipelines, as typed objects: it takes and
-// returns values, and knows neither builds nor templates.
+// Package tekton edits the tasks of Tekton pipelines as typed objects. It takes and returns values,
+// and knows neither builds nor templates.
 package tekton
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Tasks of a pipeline, to be read and changed.
+// Tasks iterates over pointers to the tasks of a pipeline, including the finally tasks.
 func Tasks(p *tektonv1.PipelineSpec) iter.Seq[*tektonv1.PipelineTask] {
 	return func(yield func(*tektonv1.PipelineTask) bool) {
 		for _, list := range [][]tektonv1.PipelineTask{p.Tasks, p.Finally} {
@@ -28,7 +28,7 @@ func Tasks(p *tektonv1.PipelineSpec) iter.Seq[*tektonv1.PipelineTask] {
 	}
 }
 
-// Edit returns a copy of v with all of its texts edited; keys of maps stay.
+// Edit returns a copy of v with all texts edited except the keys of maps.
 func Edit[T any](v T, edit func(text string) string) T {
 	return edited(reflect.ValueOf(&v).Elem(), edit).Interface().(T)
 }
@@ -63,10 +63,10 @@ func edited(v reflect.Value, edit func(string) string) reflect.Value {
 	return out
 }
 
-// Contains reports whether a text of v has a part.
+// Contains reports whether the JSON of v contains a part.
 func Contains(v any, part string) bool { return strings.Contains(JSON(v), part) }
 
-// JSON of a value of our own making, which always marshals.
+// JSON returns a value as JSON. It panics if the value cannot be marshalled.
 func JSON(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -77,18 +77,19 @@ func JSON(v any) string {
 
 var taskVariable = text.Pattern(`\$\(tasks\.([a-z0-9-]+)\.([^()]+)\)`)
 
-// Retarget returns a task that waits for and refers to other tasks: to those that each became,
-// separated by commas if they are several. It shares its spec with task.
+// Retarget returns a task whose references to tasks, and RunAfter, name the tasks that those
+// became. References to several tasks are separated by commas. The result shares its spec with
+// task.
 func Retarget(task tektonv1.PipelineTask, became map[string][]string) tektonv1.PipelineTask {
 	var after []string
 	for _, name := range task.RunAfter {
-		others := became[name]
-		if others == nil {
-			others = []string{name}
+		replacements := became[name]
+		if replacements == nil {
+			replacements = []string{name}
 		}
-		for _, other := range others {
-			if !slices.Contains(after, other) {
-				after = append(after, other)
+		for _, r := range replacements {
+			if !slices.Contains(after, r) {
+				after = append(after, r)
 			}
 		}
 	}
@@ -97,8 +98,8 @@ func Retarget(task tektonv1.PipelineTask, became map[string][]string) tektonv1.P
 	return task
 }
 
-// RetargetTexts does the same for all strings in a value. Only references to results can
-// become references to several tasks.
+// RetargetTexts replaces the references to tasks in all texts of a value, like Retarget. Only
+// references to results can become references to several tasks.
 func RetargetTexts[T any](v T, became map[string][]string) T {
 	return Edit(v, func(text string) string {
 		return taskVariable().ReplaceAllStringFunc(text, func(reference string) string {
@@ -129,10 +130,10 @@ func EachImage(task *tektonv1.TaskSpec, do func(image *string, field string)) {
 	}
 }
 
-// MakesContainers reports whether a sidecar of the task makes containers in a user
-// namespace of its own, as rootless BuildKit does: that is what it adds SETUID and
-// SETGID for. It needs system calls that the runtime's seccomp profile forbids,
-// and a container cannot take back a profile that its pod has.
+// MakesContainers reports whether a sidecar of the task creates containers in its own user
+// namespace, as rootless BuildKit does; the capabilities SETUID and SETGID show this. It needs
+// system calls that the runtime's seccomp profile forbids, and a container cannot unset the profile
+// of its pod.
 func MakesContainers(task *tektonv1.TaskSpec) bool {
 	return slices.ContainsFunc(task.Sidecars, func(s tektonv1.Sidecar) bool {
 		return s.SecurityContext != nil && s.SecurityContext.Capabilities != nil &&
@@ -141,7 +142,7 @@ func MakesContainers(task *tektonv1.TaskSpec) bool {
 	})
 }
 
-// Reports reports whether a task has a result of that name.
+// Reports reports whether a task declares a result.
 func Reports(task *tektonv1.TaskSpec, result string) bool {
 	return slices.ContainsFunc(task.Results,
 		func(r tektonv1.TaskResult) bool { return r.Name == result })
@@ -153,7 +154,7 @@ func HasWorkspace(task *tektonv1.TaskSpec, name string) bool {
 		func(w tektonv1.WorkspaceDeclaration) bool { return w.Name == name })
 }
 
-// BoundTo is what a task's workspace is bound to; the zero value for nothing.
+// BoundTo returns the binding of a task's workspace, or the zero value.
 func BoundTo(task *tektonv1.PipelineTask, workspace string) tektonv1.WorkspacePipelineTaskBinding {
 	for _, b := range task.Workspaces {
 		if b.Name == workspace {

@@ -9,15 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// LayoutDigest is the result of a task that leaves an image as an OCI layout, and
-// the parameter of the one that pushes it.
+// LayoutDigest is the result of a task that writes an image as an OCI layout, and the parameter of
+// the task that pushes it.
 const LayoutDigest = "layout-digest"
 
-// TakesOtherResult is the conflict of a task that takes the result of a third one.
+// TakesOtherResult is the conflict of a task that takes the result of a third task.
 const TakesOtherResult = "it takes the result of another step"
 
-// Join returns head with the steps of next behind its own, or what is in the way. Steps that
-// the controller's image runs can take a layout of head.
+// Join returns head with the steps of next after its own, or the conflict that prevents this. If
+// controllers is true, the controller's image runs next, which can then take a layout of head.
 func Join(head, next tektonv1.PipelineTask,
 	controllers bool) (whole tektonv1.PipelineTask, conflict string) {
 	whole, added := *head.DeepCopy(), *next.DeepCopy()
@@ -30,7 +30,7 @@ func Join(head, next tektonv1.PipelineTask,
 		return head, fmt.Sprintf(format, args...)
 	}
 	for _, t := range []tektonv1.PipelineTask{head, next} {
-		// A task that is skipped takes those with it that take its results.
+		// Tekton skips a task if it skips a task whose result it takes.
 		skipped := len(t.When) > 0 && !(takes && t.Name == head.Name)
 		switch {
 		case skipped || t.Timeout != nil || t.Retries > 0 || t.OnError != "":
@@ -84,9 +84,9 @@ func Join(head, next tektonv1.PipelineTask,
 	return whole, ""
 }
 
-// takingLayout returns a task that pushes the layout of head, by push-layout, so that it takes
-// the digest from the file of that result, in the same pod, instead of from a parameter. It
-// reports false, with the task as it is, for any other.
+// takingLayout returns next, which pushes the layout of head by push-layout, with the digest taken
+// from the file of the result in the same pod instead of from a parameter. It reports false, and
+// returns next unchanged, if next does not push this layout.
 func takingLayout(head, next tektonv1.PipelineTask) (tektonv1.PipelineTask, bool) {
 	const parameter, file = "--digest=$(params." + LayoutDigest + ")",
 		"--digest=$(results." + LayoutDigest + ".path)"
@@ -118,7 +118,7 @@ func takingLayout(head, next tektonv1.PipelineTask) (tektonv1.PipelineTask, bool
 	return next, true
 }
 
-// meaning of a parameter to a task's containers: its type and its value.
+// meaning returns what a parameter means to a task's containers: its type and its value, as JSON.
 func meaning(p tektonv1.ParamSpec, given tektonv1.Params) string {
 	p.Description = ""
 	for _, g := range given {
@@ -130,9 +130,9 @@ func meaning(p tektonv1.ParamSpec, given tektonv1.Params) string {
 	return JSON(p)
 }
 
-// joinWorkspaces adds the workspaces of next to whole. One that only some of the
-// containers had stays with these: Tekton mounts a workspace that a step names into
-// such steps alone. One that only next reads is written by the containers before.
+// joinWorkspaces adds the workspaces of next to whole. A workspace of only one of the two stays
+// with its containers: Tekton mounts a workspace that a step names into the steps that name it
+// only. A workspace that only next reads becomes writable, because the steps of whole write it.
 func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 	a, b := whole.TaskSpec, next.TaskSpec
 	both := map[string]bool{}
@@ -173,13 +173,13 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 	return ""
 }
 
-// Isolates reports whether a workspace is only for the containers of a task that name it.
+// Isolates reports whether Tekton mounts a workspace only into the containers that name it.
 func Isolates(task *tektonv1.TaskSpec, workspace string) bool {
 	return named(task.Steps, workspace) || slices.ContainsFunc(task.Sidecars,
 		func(s tektonv1.Sidecar) bool { return asksFor(s.Workspaces, workspace) })
 }
 
-// named reports whether a step asks for a workspace, which keeps it from those that do not.
+// named reports whether a step names a workspace, which hides it from the other steps.
 func named(steps []tektonv1.Step, workspace string) bool {
 	return slices.ContainsFunc(steps, func(s tektonv1.Step) bool {
 		return asksFor(s.Workspaces, workspace)

@@ -9,18 +9,18 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Tekton writes the scripts of a pod to files in an init container, and each of those takes the
-// kubelet a second or more. A shell takes its script as an argument just as well.
+// Tekton writes the scripts of a pod to files in an init container, which takes the kubelet a
+// second or more. A shell also accepts its script as an argument.
 
-// shebang of a script that a shell runs, without options.
+// shebang matches the first line of a script that a shell runs without options.
 var shebang = text.Pattern(`^#!(/\S*/(?:sh|bash))\n`)
 
-// maxScriptBytes is far below the 128 KiB that Linux takes as one argument, so that there
-// is room for the paths that Tekton puts in.
+// maxScriptBytes is far below the 128 KiB that Linux accepts as one argument, because Tekton
+// inserts paths.
 const maxScriptBytes = 64 * 1024
 
-// InlineScripts passes each script of a task to its shell as an argument, if that has the same
-// effect for all of them.
+// InlineScripts returns a task whose scripts are arguments of their shells, or the task itself if
+// that could change the effect of a script.
 func InlineScripts(task tektonv1.PipelineTask) tektonv1.PipelineTask {
 	spec, same := *task.TaskSpec, true
 	spec.Steps, spec.Sidecars = slices.Clone(spec.Steps), slices.Clone(spec.Sidecars)
@@ -42,9 +42,9 @@ func InlineScripts(task tektonv1.PipelineTask) tektonv1.PipelineTask {
 	return task
 }
 
-// command that runs a script, whose name the shell puts before its messages. It is nil
-// for a script that would not be the same as an argument: Kubernetes replaces $$ and the
-// $(NAME) of variables there, and what Tekton puts in for a parameter could have those.
+// command returns a command that runs a script; the shell prefixes its messages with the name. It
+// returns nil if the script could differ as an argument: there, Kubernetes replaces $$ and $(NAME)
+// of variables, which a parameter's value may contain.
 func command(script, name string) []string {
 	shell := shebang().FindStringSubmatch(script)
 	if shell == nil || len(script) > maxScriptBytes || strings.Contains(script, "$$") {
@@ -60,6 +60,6 @@ func command(script, name string) []string {
 
 var (
 	anyVariable = text.Pattern(`\$\([A-Za-z0-9_.-]+\)`)
-	// resultPath is the variable for the file of a result, which Tekton replaces.
+	// resultPath matches the variable for the file of a result, which Tekton replaces.
 	resultPath = text.Pattern(`^\$\(results\.[A-Za-z0-9_-]+\.path\)$`)
 )

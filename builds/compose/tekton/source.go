@@ -13,22 +13,22 @@ const (
 	// SourceDigest is the result of a step that packs the source, and the parameter of a task
 	// that unpacks it.
 	SourceDigest = "source-digest"
-	// SourceWorkspace of a step.
+	// SourceWorkspace is the workspace of a step that holds the source.
 	SourceWorkspace = "source"
-	// Handover is the workspace by which tasks that have a source of their own hand
-	// things on. It is bound to what is the workspace source of other tasks.
+	// Handover is the workspace by which tasks with their own source pass files to each other. It
+	// is bound to the workspace source of other tasks.
 	Handover = "handover"
-	// OwnSource is the pipeline's workspace that is another empty folder for each task.
+	// OwnSource is the pipeline's workspace that is a separate empty folder for each task.
 	OwnSource = "own-source"
-	// unpackStep is the container that unpacks.
+	// unpackStep is the name of the container that unpacks the source.
 	unpackStep = "unpack-source"
-	// BuildGroup owns what the steps write, so that steps of different users
-	// can share it.
+	// BuildGroup owns the files that the steps write, so that steps of different users can share
+	// them.
 	BuildGroup = 65532
 )
 
-// WithOwnSource returns a task whose workspace source is a volume of its pod. The source
-// with the digest is unpacked into it by the program of image first, unless digest is empty.
+// WithOwnSource returns a task whose workspace source is a volume of its pod. Unless digest is
+// empty, a first container of the image unpacks the source with the digest into it.
 func WithOwnSource(of *tektonv1.PipelineTask, digest, image string) *tektonv1.PipelineTask {
 	task := of.DeepCopy()
 	shared := tektonv1.WorkspacePipelineTaskBinding{Name: Handover}
@@ -48,8 +48,8 @@ func WithOwnSource(of *tektonv1.PipelineTask, digest, image string) *tektonv1.Pi
 	return task
 }
 
-// unpackedFirst is a task with the container that unpacks before its others. These keep
-// the workspaces that they had, and it has the source and the handover alone.
+// unpackedFirst returns a task with an additional first container that unpacks the source and has
+// only the workspaces source and handover. The other containers keep their workspaces.
 func unpackedFirst(spec tektonv1.TaskSpec, image string) tektonv1.TaskSpec {
 	for i, w := range spec.Workspaces {
 		if w.Name == SourceWorkspace {
@@ -76,7 +76,7 @@ func unpackedFirst(spec tektonv1.TaskSpec, image string) tektonv1.TaskSpec {
 	return spec
 }
 
-// unpack is the container that unpacks the source, with the controller's program.
+// unpack returns the container that unpacks the source with the controller's program.
 func unpack(image string) tektonv1.Step {
 	yes, no, user := true, false, int64(BuildGroup)
 	return tektonv1.Step{
@@ -100,8 +100,8 @@ func unpack(image string) tektonv1.Step {
 	}
 }
 
-// WorksBelowSource is the first container of a task whose working directory is a folder of
-// its source, or -1.
+// WorksBelowSource returns the index of the first container of a task whose working directory is a
+// folder of its source, or -1.
 func WorksBelowSource(task *tektonv1.TaskSpec) int {
 	return slices.IndexFunc(task.Steps, func(s tektonv1.Step) bool {
 		return strings.HasPrefix(s.WorkingDir, "$(workspaces."+SourceWorkspace+".path)/")

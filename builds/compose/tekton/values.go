@@ -9,22 +9,22 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Values are what the variables of a run stand for: texts, lists and objects, by their names
-// without $( and ).
+// Values are the values of a run's variables: texts, lists and objects, by their names without $(
+// and ).
 type Values struct {
 	Texts   map[string]string
 	Lists   map[string][]string
 	Objects map[string]map[string]string
 }
 
-// NewValues returns the values of parameters: the defaults of those that are declared, and over
-// them those that are given.
+// NewValues returns the values of parameters: the declared defaults, overridden by the given
+// values.
 func NewValues(declared tektonv1.ParamSpecs, given tektonv1.Params) Values {
 	v := Values{map[string]string{}, map[string][]string{}, map[string]map[string]string{}}
 	return v.With(declared, given)
 }
 
-// With returns the values with those of other parameters too, whose defaults can have variables.
+// With returns the values and those of other parameters, whose defaults may contain variables.
 func (v Values) With(declared tektonv1.ParamSpecs, given tektonv1.Params) Values {
 	v = Values{maps.Clone(v.Texts), maps.Clone(v.Lists), maps.Clone(v.Objects)}
 	for _, p := range declared {
@@ -38,7 +38,7 @@ func (v Values) With(declared tektonv1.ParamSpecs, given tektonv1.Params) Values
 	return v
 }
 
-// Set sets a value in each of the notations of Tekton: params.a, params["a"] and params['a'].
+// Set sets a value in all notations of Tekton: params.a, params["a"] and params['a'].
 func (v Values) Set(kind, name string, value tektonv1.ParamValue) {
 	for _, at := range []string{kind + "." + name, kind + `["` + name + `"]`,
 		kind + "['" + name + "']"} {
@@ -59,19 +59,19 @@ func (v Values) Set(kind, name string, value tektonv1.ParamValue) {
 	}
 }
 
-// Put returns a value with the values of its variables.
+// Put returns a value with its variables replaced.
 func (v Values) Put(value tektonv1.ParamValue) tektonv1.ParamValue {
 	value = *value.DeepCopy()
 	value.ApplyReplacements(v.Texts, v.Lists, v.Objects)
 	return value
 }
 
-// PutAll does the same for the values of parameters.
+// PutAll returns parameters with the variables in their values replaced.
 func (v Values) PutAll(params tektonv1.Params) tektonv1.Params {
 	return params.ReplaceVariables(v.Texts, v.Lists, v.Objects)
 }
 
-// Text returns a text as it is, and a list or an object in JSON.
+// Text returns a text unchanged, and a list or an object as JSON.
 func Text(value tektonv1.ParamValue) string {
 	if value.Type == tektonv1.ParamTypeString || value.Type == "" {
 		return value.StringVal
@@ -79,5 +79,5 @@ func Text(value tektonv1.ParamValue) string {
 	return JSON(value)
 }
 
-// Variable matches a variable that nothing has replaced.
+// Variable matches a variable of Tekton.
 var Variable = text.Pattern(`\$\((params|workspaces|results|tasks|context)[.\[][^)]*\)`)
