@@ -1,10 +1,11 @@
-// Package attest decides whether the controller may vouch for a run. It is pure: it reads what was
-// observed of an isolated run that ended, and returns a SLSA v1 provenance, or a refusal that names
-// what does not match. It knows no clock, network or cluster.
+// Package attest decides whether the controller may attest a run. It is pure: it reads the observed
+// objects of an isolated run that ended, and returns a SLSA v1 provenance, or a refusal that names
+// the mismatch. It reads no clock, network or cluster.
 //
-// No tenant has rights where the run was, so what Tekton reports of it and of its TaskRuns is
-// believed. The digest in the run's annotations pins what was ordered. What the steps of the run
-// report about the image is compared with the order, and by the caller with the registry.
+// No tenant has rights in the namespace of the run, so the statuses that Tekton writes to the run
+// and its TaskRuns are trusted. The digest in the run's annotations pins the composed spec. Check
+// compares the results of steps about the image with the composed run; the caller compares them
+// with the registry.
 package attest
 
 import (
@@ -24,36 +25,36 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// Observed is what was seen of an isolated run that ended.
+// Observed holds the objects of an isolated run that ended.
 type Observed struct {
-	// Build as it is now.
+	// Build is the current AgentBuild.
 	Build *api.AgentBuild
 	// Run of the build.
 	Run *tektonv1.PipelineRun
-	// Pipeline that the run refers to, nil where the run embeds it.
+	// Pipeline is the spec that the run refers to; nil if the run embeds it.
 	Pipeline *tektonv1.PipelineSpec
-	// TaskRuns of the run by the task of the pipeline. Tasks that were skipped have none.
+	// TaskRuns of the run by the task of the pipeline. Skipped tasks have none.
 	TaskRuns map[string]*tektonv1.TaskRun
 }
 
-// Built is what a run made, as far as it can be vouched for. That the registry has
-// Digest under Image is for the caller to find out.
+// Built holds the results of a run that Check verified. The caller has to verify that the registry
+// has Digest under Image.
 type Built struct {
-	// Image is what spec.buildOutput names, with its tag.
+	// Image is the image of spec.buildOutput with its tag.
 	Image string
 	// Digest is "sha256:" and 64 hexadecimal digits.
 	Digest string
-	// Platforms are the images of an image for several platforms, in the order of spec.platforms;
-	// nil for one image. That the index which has Digest lists them is for the caller to find out.
+	// Platforms are the images of several platforms, in the order of spec.platforms; nil for one
+	// image. The caller has to verify that the index with Digest lists them.
 	Platforms []api.PlatformStatus
-	// Bills of materials, blobs beside the image; nil where no step reports one. What the
-	// registry has there is for the caller to judge, with ReadSBOM.
+	// Bills of materials, which are blobs in the image's repository; nil if no step reports one.
+	// The caller has to verify their content with ReadSBOM.
 	Bills []Bill
-	// Tests are the verdicts of steps; nil where no step reports one.
+	// Tests are the verdicts of steps; nil if no step reports one.
 	Tests []Test
 	// Level of SLSA's Build track.
 	Level int32
-	// Provenance is the predicate of SLSA v1. The same run has the same.
+	// Provenance is the predicate of SLSA v1. It is equal for equal runs.
 	Provenance sign.Provenance
 }
 
@@ -61,15 +62,15 @@ type Built struct {
 type Bill struct {
 	// Digest of the document.
 	Digest string
-	// Of is the digest of the image of a platform that it has to describe; "" is the
-	// image, or any of its platforms.
+	// Of is the digest of the platform's image that the document must describe; "" means the
+	// image, or the image of any platform.
 	Of string
 }
 
-// level returns the level of SLSA's Build track that a run of a pipeline meets, which
-// docs/threat-model.md has requirement by requirement: 3 where a step of the platform pushes what
-// another task built, so that no program of the author's is in the container that reports the
-// digest; else 2.
+// level returns the level of SLSA's Build track that a run of a pipeline meets;
+// docs/threat-model.md lists the requirements. It is 3 if a step of the platform pushes the image
+// that another task built, so that no program of the author runs in the container that reports the
+// digest; otherwise it is 2.
 func level(p *tektonv1.PipelineSpec) int32 {
 	for task := range tekton.Tasks(p) {
 		if tekton.Reports(&task.TaskSpec.TaskSpec, "IMAGE_DIGEST") &&
@@ -80,12 +81,12 @@ func level(p *tektonv1.PipelineSpec) int32 {
 	return 3
 }
 
-// refuse says why a run is not vouched for. It is final for that run.
+// refuse returns the reason not to attest a run. It is final for this run.
 func (i *inspection) refuse(reason, hint, format string, args ...any) error {
 	return compose.Place(i.Build).Fault(reason, fmt.Sprintf(format, args...), hint)
 }
 
-// invalid refuses a run because of what a step reports.
+// invalid returns a refusal because of a step's result.
 func (i *inspection) invalid(format string, args ...any) error {
 	return i.refuse(api.ReasonResultInvalid, wrongStep, format, args...)
 }
@@ -98,22 +99,22 @@ const (
 		"docs/builds-templates.md on steps, then " + rerun
 )
 
-// inspection is the state while one run is looked at, and what was found until now.
+// inspection is the state of Check.
 type inspection struct {
 	Observed
 	Built
 	materials compose.Materials
-	tasks     []*task // that ran, in the pipeline's order
+	tasks     []*task // those that ran, in the pipeline's order
 	commit    string
 }
 
-// task is one task of the pipeline with what came of it.
+// task is one task of the pipeline and its TaskRun.
 type task struct {
 	ordered tektonv1.PipelineTask
 	run     *tektonv1.TaskRun
 }
 
-// reports iterates over the tasks that have a result, with what each reported, "" for nothing.
+// reports iterates over the tasks that declare a result, with the reported value, or "".
 func (i *inspection) reports(result string) iter.Seq2[*task, string] {
 	return func(yield func(*task, string) bool) {
 		for _, t := range i.tasks {
@@ -133,13 +134,13 @@ func (i *inspection) reports(result string) iter.Seq2[*task, string] {
 	}
 }
 
-// Check what was observed. The error is a refusal, which is final for the run: a
+// Check verifies the observed run. The error is a refusal, which is final for the run: a
 // *finding.Finding whose rule is one of the api.Reason constants.
 func Check(o Observed) (*Built, error) {
 	i := &inspection{Observed: o}
-	for _, look := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findBills,
+	for _, step := range []func() error{i.checkRun, i.findPipeline, i.checkResults, i.findBills,
 		i.findTests, i.makeProvenance} {
-		if err := look(); err != nil {
+		if err := step(); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +148,8 @@ func Check(o Observed) (*Built, error) {
 	return &i.Built, nil
 }
 
-// checkRun makes sure that the run is made of the spec as it is, as it was ordered, and over.
+// checkRun refuses a run that was not composed of the current spec, was changed after composition,
+// or did not succeed.
 func (i *inspection) checkRun() error {
 	run, build := i.Run, i.Build
 	now, _ := compose.InputHashes(build, templates.NoTemplate(), nil)
@@ -179,8 +181,8 @@ func (i *inspection) checkRun() error {
 	return nil
 }
 
-// findPipeline is what the run embeds, which its digest covers, or the Pipeline that
-// it refers to, which has a digest of its own.
+// findPipeline sets the pipeline that the run embeds, which the run's digest covers, or the
+// Pipeline that the run refers to, whose digest it compares. It also sets the tasks.
 func (i *inspection) findPipeline() error {
 	if i.Run.Spec.PipelineSpec != nil {
 		i.Pipeline = i.Run.Spec.PipelineSpec
@@ -197,13 +199,13 @@ func (i *inspection) findPipeline() error {
 	return nil
 }
 
-// checkResults finds the image's digest in what Tekton reports of the run.
+// checkResults sets the image's digest from the results of the run, and compares the other results.
 func (i *inspection) checkResults() error {
 	of := map[string][]string{} // values by the last part of the name
 	for _, reported := range i.Run.Status.Results {
 		for _, name := range []string{"IMAGE_DIGEST", "IMAGE_URL", "CHAINS-GIT_COMMIT",
 			compose.PlatformDigests} {
-			// the one of several tasks has its task's name
+			// If several tasks have a result, the task's name precedes its name.
 			if reported.Name == name || strings.HasSuffix(reported.Name, "-"+name) {
 				of[name] = append(of[name], strings.TrimSpace(reported.Value.StringVal))
 			}
@@ -224,8 +226,8 @@ func (i *inspection) checkResults() error {
 	return i.checkPlatforms(of[compose.PlatformDigests])
 }
 
-// checkPlatforms compares what was pushed with spec.platforms: one is the image itself, several are
-// an index of other images. That the index has those is for the caller to find out.
+// checkPlatforms compares the pushed images with spec.platforms: a single platform is the image
+// itself, several are different images of an index.
 func (i *inspection) checkPlatforms(reported []string) error {
 	want := i.Build.Spec.Platforms
 	if len(want) == 0 {
@@ -255,8 +257,8 @@ func (i *inspection) checkPlatforms(reported []string) error {
 	return nil
 }
 
-// platformOf a task of a run for several platforms: the image that it looks at or makes; zero for a
-// task of none.
+// platformOf returns the platform whose image a task inspects or makes in a run for several
+// platforms; the zero value for other tasks.
 func (i *inspection) platformOf(t *task) (none api.PlatformStatus) {
 	for _, p := range t.ordered.Params {
 		for _, platform := range i.Platforms {

@@ -10,20 +10,21 @@ import (
 	"strings"
 )
 
-// BaseImage is an image that a build took files or settings from.
+// BaseImage is an image from which a build took files or settings.
 type BaseImage struct {
-	// Name with registry and repository, and the tag where the Dockerfile has one, such
-	// as docker.io/library/busybox:1.37.0.
+	// Name has the registry and the repository, and the tag if the Dockerfile has one, such as
+	// docker.io/library/busybox:1.37.0.
 	Name string
-	// Digest that was used, even if the Dockerfile names none: sha256: and 64 hexadecimal digits.
+	// Digest is the one that was used, even if the Dockerfile names none: "sha256:" and 64
+	// hexadecimal digits.
 	Digest string
 }
 
 func (i BaseImage) String() string { return i.Name + "@" + i.Digest }
 
-// BaseImagesResult is the result of the step that reports the base images. A step reads them from
-// the record that BuildKit's daemon keeps of a build. Nobody can believe that daemon more than the
-// Dockerfile that it ran: what is here is of the right form, and is what the daemon says.
+// BaseImagesResult is the result of the step that reports the base images. The step reads them from
+// the record that BuildKit's daemon keeps of a build. The daemon ran the Dockerfile and is not
+// trusted more than it: only the form of the result is verified, not its content.
 const BaseImagesResult = "base-images"
 
 // noBaseImages and tooManyBaseImages are values of the result that name no images.
@@ -33,12 +34,13 @@ const (
 )
 
 const (
-	// maxRecord of a build, in bytes. It has the Dockerfile and all that was run.
+	// maxRecord limits the record of a build in bytes. It contains the Dockerfile and everything
+	// that was run.
 	maxRecord = 16 << 20
-	// maxText is the bound of BaseImagesResult in bytes. The results of a container and what Tekton
-	// adds share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
+	// maxText limits BaseImagesResult in bytes. The results of a container and Tekton's own data
+	// share a message of 4 KiB, and Kubernetes allows 12 KiB for all containers of a pod.
 	maxText = 1200
-	// maxName is the length of an image's name at most.
+	// maxName limits the length of an image's name.
 	maxName = 512
 )
 
@@ -48,9 +50,9 @@ const (
 	frontend  = "dockerfile.v0"
 )
 
-// buildRecord is the part that is read of a SLSA provenance v1 as BuildKit's history has it.
-// Its resolvedDependencies are not read: an image that a Dockerfile names by digest is
-// missing there if the same tag is named without one as well.
+// buildRecord is a part of the SLSA provenance v1 in BuildKit's history. Its resolvedDependencies
+// are not read: they lack an image that a Dockerfile names by digest if the Dockerfile also names
+// the same tag without a digest.
 type buildRecord struct {
 	BuildDefinition struct {
 		BuildType          string `json:"buildType"`
@@ -75,9 +77,9 @@ type buildRecord struct {
 	} `json:"buildDefinition"`
 }
 
-// ReadBaseImages returns the images from BuildKit's record of a build: those of all its sources,
-// sorted. A record that is not complete, of another frontend than BuildKit's own, or with an image
-// that has no digest is an error.
+// ReadBaseImages returns the sorted images of all sources in BuildKit's record of a build. A record
+// that is incomplete, of another frontend than BuildKit's own, or has an image without a digest is
+// an error.
 func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maxRecord+1))
 	if err != nil {
@@ -108,20 +110,18 @@ func ReadBaseImages(from io.Reader) ([]BaseImage, error) {
 		if step.Vertex.Op.Source == nil {
 			continue
 		}
-		text, ok := strings.CutPrefix(step.Vertex.Op.Source.Identifier, "docker-image://")
-		if !ok {
-			continue
+		if text, ok := strings.CutPrefix(step.Vertex.Op.Source.Identifier, "docker-image://"); ok {
+			image, err := parseBaseImage(text)
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, image)
 		}
-		image, err := parseBaseImage(text)
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, image)
 	}
 	return sortedImages(images), nil
 }
 
-// imageForm of an image by digest. What is not in it, such as a space, separates images.
+// imageForm matches an image with its digest. It matches no spaces, which separate images.
 var imageForm = regexp.MustCompile(
 	`^((?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?(?:/[a-z0-9][a-z0-9._-]*)+(?::[A-Za-z0-9_][A-Za-z0-9._-]*)?)@(sha256:[0-9a-f]{64})$`)
 
@@ -140,8 +140,8 @@ func sortedImages(images []BaseImage) []BaseImage {
 	return slices.Compact(images)
 }
 
-// FormatBaseImages writes images as the text of BaseImagesResult. More than fit into it are left
-// out, all of them, and the text says so.
+// FormatBaseImages returns the text of BaseImagesResult for images. If they do not fit, the text
+// contains no image and says so.
 func FormatBaseImages(images []BaseImage) string {
 	var texts []string
 	for _, image := range sortedImages(slices.Clone(images)) {
@@ -157,7 +157,7 @@ func FormatBaseImages(images []BaseImage) string {
 	}
 }
 
-// ErrTooManyBaseImages is the error of ParseBaseImages if not all images fitted into the result.
+// ErrTooManyBaseImages is the error of ParseBaseImages if the images did not fit into the result.
 var ErrTooManyBaseImages = fmt.Errorf("the names of the base images have more than %d bytes in all",
 	maxText)
 

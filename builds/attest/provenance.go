@@ -13,40 +13,42 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/compose/templates"
 	"github.com/armature-dev/armature/functions/api/keys"
 	"github.com/armature-dev/armature/render/deliver/sign"
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// ExternalParameters are all that a tenant decided: the AgentBuild, less what does not shape a run.
+// ExternalParameters are the decisions of the tenant: the AgentBuild without the fields that do not
+// affect a run.
 type ExternalParameters struct {
 	AgentBuild struct {
 		Namespace string             `json:"namespace"`
 		Name      string             `json:"name"`
 		Spec      api.AgentBuildSpec `json:"spec"`
 	} `json:"agentBuild"`
-	// WorkingTree is true if a folder was built in place of the revision, without a cluster.
+	// WorkingTree is true if a folder was built instead of the revision, without a cluster.
 	WorkingTree bool `json:"workingTree,omitempty"`
 }
 
-// ExternalOf returns the parameters of a build.
+// ExternalOf returns the external parameters of a build.
 func ExternalOf(build *api.AgentBuild) (out ExternalParameters) {
 	out.AgentBuild.Namespace, out.AgentBuild.Name, out.AgentBuild.Spec =
 		build.Namespace, build.Name, compose.Shape(build)
 	return out
 }
 
-// internalParameters are what the platform decided.
+// internalParameters are the decisions of the platform.
 type internalParameters struct {
 	compose.Materials
-	// RunDigest is of the whole PipelineRun's spec as it was composed.
+	// RunDigest is the digest of the composed PipelineRun's spec.
 	RunDigest string `json:"runDigest"`
-	// BuildUID tells the AgentBuild from others that had its name before or after it.
+	// BuildUID distinguishes the AgentBuild from earlier and later ones of its name.
 	BuildUID types.UID `json:"buildUID"`
 }
 
-// makeProvenance returns the provenance of a run. Its times are the run's, so that it is the same
-// whenever it is made.
+// makeProvenance sets the provenance. Its times are those of the run, so that a repetition produces
+// an equal provenance.
 func (i *inspection) makeProvenance() error {
 	at := slices.IndexFunc(i.Run.Spec.Params,
 		func(p tektonv1.Param) bool { return p.Name == "repo-clone-url" })
@@ -66,7 +68,7 @@ func (i *inspection) makeProvenance() error {
 		return i.refuse(api.ReasonNotAsOrdered, changed,
 			"run %s does not say how its commit was verified", i.Run.Name)
 	}
-	// A policy of the tenant's proves nothing to others.
+	// A tenant's own policy proves nothing to consumers.
 	if at := slices.IndexFunc(verified,
 		func(v api.SourceVerification) bool { return v.Platform }); at >= 0 {
 		v := verified[at]
@@ -76,7 +78,7 @@ func (i *inspection) makeProvenance() error {
 	source := sign.ResourceDescriptor{Name: "source", URI: "git+" + url,
 		Digest: map[string]string{"gitCommit": i.commit}, Annotations: noted}
 	if noted.Ref != "" {
-		source.URI += "@" + noted.Ref // for people and others' tools: ours read the annotations
+		source.URI += "@" + noted.Ref // for people and other tools; Armature reads the annotations
 	}
 	baseImages, err := i.baseImages()
 	if err != nil {
@@ -102,19 +104,17 @@ func (i *inspection) makeProvenance() error {
 	return nil
 }
 
-// BuilderID of a mode, as its provenance has it in runDetails.builder.id.
-func BuilderID(mode string) string {
-	return keys.Builders + cmp.Or(mode, "dev")
-}
+// BuilderID returns the value of runDetails.builder.id in the provenance of a mode.
+func BuilderID(mode string) string { return keys.Builders + cmp.Or(mode, templates.UsualMode) }
 
-// stepImages are the images of the containers of steps and sidecars, by the digest that the kubelet
-// reports; one whose digest it does not know is left out.
+// stepImages returns the images of the containers of steps and sidecars with the digests that the
+// kubelet reports. It omits images whose digest the kubelet does not know.
 func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 	for _, t := range i.tasks {
-		// in the first, parameters have their values
+		// In the spec of the status, parameters are replaced by their values.
 		spec := cmp.Or(t.run.Status.TaskSpec, &t.ordered.TaskSpec.TaskSpec)
 		template := cmp.Or(spec.StepTemplate, &tektonv1.StepTemplate{})
-		names := map[string]string{} // of images, by the container
+		names := map[string]string{} // names of images by the container
 		for _, s := range spec.Steps {
 			names["step-"+s.Name] = cmp.Or(s.Image, template.Image)
 		}
@@ -123,10 +123,9 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 		}
 		add := func(container, id string) {
 			if _, hex, _ := strings.Cut(id, "sha256:"); api.IsDigest("sha256:" + hex) {
-				out = append(out,
-					sign.ResourceDescriptor{
-						Name: t.ordered.Name + "/" + strings.TrimPrefix(container, "step-"),
-						URI:  names[container], Digest: map[string]string{"sha256": hex}})
+				out = append(out, sign.ResourceDescriptor{
+					Name: t.ordered.Name + "/" + strings.TrimPrefix(container, "step-"),
+					URI:  names[container], Digest: map[string]string{"sha256": hex}})
 			}
 		}
 		for _, s := range t.run.Status.Steps {
@@ -139,9 +138,8 @@ func (i *inspection) stepImages() (out []sign.ResourceDescriptor) {
 	return out
 }
 
-// baseImages are the base images that steps of tasks that ran report. The reports come from
-// builders, which may have run a hostile Dockerfile, so they are separate from what the
-// kubelet reports.
+// baseImages returns the base images that steps report. The reports come from builders, which may
+// have run a hostile Dockerfile, so they are marked and separate from the kubelet's reports.
 func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
 	for t, text := range i.reports(BaseImagesResult) {
 		images, err := ParseBaseImages(text)
@@ -156,9 +154,8 @@ func (i *inspection) baseImages() (out []sign.ResourceDescriptor, _ error) {
 		}
 		for _, image := range images {
 			out = append(out, sign.ResourceDescriptor{Name: t.ordered.Name + "/base-image",
-				URI: "oci://" + image.Name,
-				Digest: map[string]string{"sha256": strings.TrimPrefix(image.Digest,
-					"sha256:")},
+				URI: "oci://" + image.Name, Digest: map[string]string{
+					"sha256": strings.TrimPrefix(image.Digest, "sha256:")},
 				Annotations: map[string]string{"armature_reportedBy": "builder"}})
 		}
 	}

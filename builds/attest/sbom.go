@@ -10,34 +10,34 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// sbomResult is the result by which a step reports the digest of the bill of materials
-// that it wrote. The document itself is in the registry, beside the image.
+// sbomResult is the result by which a step reports the digest of the bill of materials that it
+// wrote. The document itself is in the registry, in the image's repository.
 const sbomResult = "SBOM_DIGEST"
 
-// SBOM is a bill of materials that says which image it describes.
+// SBOM is the type of a bill of materials and the image that it describes.
 type SBOM struct {
-	// Type of the predicate that it is: sign.SPDXType or sign.CycloneDXType.
+	// Type of the predicate: sign.SPDXType or sign.CycloneDXType.
 	Type string
-	// Of is the digest of the image that it describes, "sha256:" and 64 hexadecimal digits.
+	// Of is the digest of the described image: "sha256:" and 64 hexadecimal digits.
 	Of string
 }
 
-// findBills finds what steps reported of bills of materials, at most one for each image.
+// findBills sets the bills of materials that steps reported, at most one for each image.
 func (i *inspection) findBills() error {
 	for t, digest := range i.reports(sbomResult) {
-		bill := Bill{Digest: digest, Of: i.platformOf(t).Digest}
-		if slices.ContainsFunc(i.Bills, func(b Bill) bool { return b.Of == bill.Of }) {
+		of := i.platformOf(t).Digest
+		if slices.ContainsFunc(i.Bills, func(b Bill) bool { return b.Of == of }) {
 			return i.invalid("two tasks give the result %s of one image, and at most one may", sbomResult)
 		}
-		if !api.IsDigest(bill.Digest) {
+		if !api.IsDigest(digest) {
 			return i.invalid("the result %s is not a digest", sbomResult)
 		}
-		i.Bills = append(i.Bills, bill)
+		i.Bills = append(i.Bills, Bill{Digest: digest, Of: of})
 	}
 	return nil
 }
 
-// document is what is read of a bill of materials, of both formats.
+// document has the fields of both formats that ReadSBOM reads.
 type document struct {
 	SPDXVersion string   `json:"spdxVersion"`
 	ID          string   `json:"SPDXID"`
@@ -68,9 +68,9 @@ type document struct {
 	} `json:"metadata"`
 }
 
-// ReadSBOM reads a bill of materials in JSON, SPDX 2 or CycloneDX. It is an error where
-// it is neither or both, or does not say by digest which one image it describes. The
-// error quotes nothing of the document, which may be anybody's and long.
+// ReadSBOM reads a bill of materials in JSON, SPDX 2 or CycloneDX. A document that is neither or
+// both, or does not describe exactly one image by its digest, is an error. The error quotes nothing
+// of the document, which is not trusted and may be long.
 func ReadSBOM(text []byte) (*SBOM, error) {
 	var doc document
 	if err := json.Unmarshal(text, &doc); err != nil {
@@ -99,8 +99,8 @@ func ReadSBOM(text []byte) (*SBOM, error) {
 // itself is the SPDXID of a document of SPDX 2.
 const itself = "SPDXRef-DOCUMENT"
 
-// describedBySPDX are the SHA-256 digests of the packages that a document of SPDX 2 is
-// about, with "" for a package without a digest.
+// describedBySPDX returns the SHA-256 digests of the packages that an SPDX 2 document describes,
+// and "" for a package without a digest.
 func (doc *document) describedBySPDX() (digests []string) {
 	about := doc.Describes
 	for _, r := range doc.Relationships {
@@ -111,7 +111,7 @@ func (doc *document) describedBySPDX() (digests []string) {
 			about = append(about, r.From)
 		}
 	}
-	sums := map[string][]string{} // by the package's id
+	sums := map[string][]string{} // by SPDXID
 	for _, p := range doc.Packages {
 		for _, sum := range p.Checksums {
 			if sum.Algorithm == "SHA256" {
@@ -129,8 +129,8 @@ func (doc *document) describedBySPDX() (digests []string) {
 	return digests
 }
 
-// describedByCycloneDX is the digest of the component that a document of CycloneDX is
-// about: its hash, or its version where that is a digest, as syft writes it.
+// describedByCycloneDX returns the digests of the component that a CycloneDX document describes:
+// its hashes, and its version if that is a digest, as syft writes it.
 func (doc *document) describedByCycloneDX() (digests []string) {
 	component := doc.Metadata.Component
 	for _, hash := range component.Hashes {

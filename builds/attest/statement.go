@@ -14,22 +14,22 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// Statement is what the platform attested about an image of a build, as the registry has it. The
-// status of an AgentBuild proves nothing: a tenant with the right to write it can write anything
-// there. The zero Statement is that of an image that is not attested.
+// Statement holds the facts that the platform attested about an image of a build, read from the
+// registry. The status of an AgentBuild proves nothing: a tenant with the right to write it can
+// write anything there. The zero Statement means that the image is not attested.
 type Statement struct {
-	// Digest of the provenance, as status.attestation.provenanceDigest has it.
+	// Digest of the provenance, like status.attestation.provenanceDigest.
 	Digest string
-	// Repository, in the form of gitrepo, and Commit of the source.
+	// Repository and Commit of the source; the repository has the form of gitrepo.
 	Repository, Commit string
-	// Finished is when the run ended.
+	// Finished is the time at which the run ended.
 	Finished time.Time
-	// Current reports whether the run was of the spec as it is now.
+	// Current is true if the run was composed of the current spec.
 	Current bool
 }
 
-// ImageOf parses an image that status names. It has to be the repository that spec.buildOutput
-// names, and a digest. The error is a *finding.Finding.
+// ImageOf parses an image from status. The image must have a digest and the repository of
+// spec.buildOutput. The error is a *finding.Finding.
 func ImageOf(build *api.AgentBuild, image string, options ...name.Option) (name.Digest, error) {
 	at, err := name.NewDigest(image, options...)
 	if err != nil {
@@ -45,9 +45,9 @@ func ImageOf(build *api.AgentBuild, image string, options ...name.Option) (name.
 	return at, nil
 }
 
-// Find returns the newest statement about a build of this namespace, name and UID, of those of its
-// current spec if there are any. The provenances have to be about the image and signed by the
-// platform. The error is a *finding.Finding.
+// Find returns the newest statement about a build of this namespace, name and UID. Statements of
+// the current spec take precedence. The caller has verified that the platform signed the
+// provenances for the image. The error is a *finding.Finding.
 func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) {
 	var other string
 	for _, p := range of {
@@ -66,7 +66,8 @@ func Find(build *api.AgentBuild, of []sign.Stated) (found Statement, err error) 
 	return found, nil
 }
 
-// statementOf a provenance; other says what it is about if it is not about the build.
+// statementOf returns the statement of a provenance. If the provenance is not about the build,
+// other names its subject.
 func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other string) {
 	var external ExternalParameters
 	var internal struct{ BuildUID types.UID }
@@ -96,7 +97,7 @@ func statementOf(build *api.AgentBuild, p sign.Stated) (s Statement, other strin
 	return s, ""
 }
 
-// notAttested refuses what status says.
+// notAttested returns a refusal of the image in status.
 func notAttested(build *api.AgentBuild, format string, args ...any) error {
 	return compose.Place(build).Fault(api.ReasonNotAttested, fmt.Sprintf(format, args...),
 		"look at the audit log for who writes the status of AgentBuilds, then "+rerun)

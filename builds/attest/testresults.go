@@ -12,13 +12,13 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// A step of the platform's template that declares the result TEST_RESULT is a test. Its
-// verdict is what Tekton reports of its containers: PASSED, WARNED or FAILED.
+// A step of the platform's template that declares the result TEST_RESULT is a test. Its verdict is
+// the result that Tekton reports: PASSED, WARNED or FAILED.
 //
-// Containers of a pod share the folder of results, and each reports what is there when it
-// ends. A container that runs an author's code can write a verdict before the platform's own
-// container does, and can leave one for it to find. Containers that report different verdicts
-// are therefore refused, and so is one whose command failed where the step goes on.
+// Containers of a pod share the folder of results, and each reports the content of the folder when
+// it ends. A container that runs the author's code can write a verdict before the platform's own
+// container does, and can leave one for it to find. Containers that report different verdicts are
+// therefore refused, and so is a failed container with another verdict than FAILED.
 
 // testResult is the result by which a step reports the verdict of its test.
 const testResult = "TEST_RESULT"
@@ -29,7 +29,7 @@ type Test struct {
 	how sign.ResourceDescriptor
 }
 
-// findTests finds the verdicts that steps report.
+// findTests sets the verdicts that steps report.
 func (i *inspection) findTests() error {
 	for t, verdict := range i.reports(testResult) {
 		if !slices.Contains(sign.Verdicts, verdict) {
@@ -50,7 +50,7 @@ func (i *inspection) findTests() error {
 	return nil
 }
 
-// checkVerdict compares a verdict with what each container of the task reported.
+// checkVerdict compares a verdict with the report of each container of the task.
 func (i *inspection) checkVerdict(t *task, verdict string) error {
 	for _, step := range t.run.Status.Steps {
 		ended := step.Terminated
@@ -76,8 +76,7 @@ func (i *inspection) checkVerdict(t *task, verdict string) error {
 	return nil
 }
 
-// describe how a test ran: by which definition of the platform, in which run, with which
-// parameters.
+// describe sets how a test ran: the definition by the platform, the run and the parameters.
 func (i *inspection) describe(t *task, test *Test) error {
 	from, known := i.materials.Steps[t.ordered.Name]
 	if !known {
@@ -102,8 +101,8 @@ func (i *inspection) describe(t *task, test *Test) error {
 	return nil
 }
 
-// TestResult is what the tests say of an image with a digest: the whole image, or that of a
-// platform. It is nil if no step tests it. The same run has the same.
+// TestResult returns the result of the tests of an image: the whole image, or that of a platform.
+// It returns nil if no step tests the image, and equal results for equal runs.
 func (b *Built) TestResult(digest string) *sign.TestResult {
 	worst := map[string]int{}
 	r := &sign.TestResult{}
@@ -117,14 +116,13 @@ func (b *Built) TestResult(digest string) *sign.TestResult {
 	if len(worst) == 0 {
 		return nil
 	}
-	of := [3][]string{}
-	all := 0
+	of, overall := [3][]string{}, 0
 	for _, step := range slices.Sorted(maps.Keys(worst)) {
 		of[worst[step]] = append(of[worst[step]], step)
-		all = max(all, worst[step])
+		overall = max(overall, worst[step])
 	}
 	slices.SortStableFunc(r.Configuration,
 		func(a, b sign.ResourceDescriptor) int { return cmp.Compare(a.Name, b.Name) })
-	r.Result, r.PassedTests, r.WarnedTests, r.FailedTests = sign.Verdicts[all], of[0], of[1], of[2]
+	r.Result, r.PassedTests, r.WarnedTests, r.FailedTests = sign.Verdicts[overall], of[0], of[1], of[2]
 	return r
 }

@@ -1,13 +1,12 @@
-// Package attester attests what a run of an attested mode has built. Such a run that succeeded is
-// not the end: the attester looks at all that the run left, asks the registry what is under the
-// image's name, signs the image, its bill of materials and its provenance as the platform, and only
-// then is the build Ready. Registries are strangers like Git servers, so that this happens in a
-// queue of its own, and no reconcile waits for it.
+// Package attester attests the images of runs of attested modes. A build is Ready only after the
+// attester has verified the objects of its run that succeeded, compared them with the registry, and
+// signed the image, its bill of materials and its provenance as the platform. Registries are not
+// trusted, so this happens in a separate queue, and no reconcile waits for it.
 //
-// Nothing is remembered between the end of a run and status.attestation. A controller that
-// is killed in between begins again: what is there already stays, and the same run has
-// the same statement and the same signature, which an ECDSA key at hand makes again and
-// which is kept with the run for others.
+// No state is stored between the end of a run and status.attestation. A controller that is killed
+// in between begins again: signatures that are already attached stay, and the same run has the same
+// statement and the same signature. A local ECDSA key produces the same signature again; other
+// signatures are kept with the run.
 package attester
 
 import (
@@ -40,45 +39,46 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Options say who attests.
+// Options select the signing key or identity.
 type Options struct {
-	// Key names the Secret in the controller's namespace with the key that attests, as
-	// cosign makes it, or a key of a KMS, such as awskms:///alias/attest, whose program is on
-	// the PATH (sign.KMSProgram). Empty means the Secret armature-attest-key.
+	// Key names the Secret in the controller's namespace with the signing key in cosign's format,
+	// or a key of a KMS, such as awskms:///alias/attest, whose program is on the PATH
+	// (sign.KMSProgram). Empty means the Secret armature-attest-key.
 	Key string
-	// Keyless makes the identity of the controller attest instead of a key, if it has a Fulcio.
+	// Keyless signs with the identity of the controller instead of a key if Fulcio is set.
 	Keyless Keyless
-	// SummaryPolicy names the ConfigMap in the controller's namespace with the VerifyPolicy
-	// by which attested images get a verification summary; empty means that none does.
+	// SummaryPolicy names the ConfigMap in the controller's namespace with the VerifyPolicy for
+	// verification summaries of attested images; empty means that there are no summaries.
 	SummaryPolicy string
-	// Observe is told how each attempt ended; it may be nil.
+	// Observe is called at the end of each attempt; it may be nil.
 	Observe managers.Observe
 }
 
-// Keyless is how the controller signs by the identity of its workload. All fields are required.
+// Keyless configures signing with the identity of the controller's workload. All fields are
+// required.
 type Keyless struct {
-	// Token is a file with an OpenID token for the audience sigstore. It is read for each
-	// run, and may be replaced at any time.
+	// Token is a file with an OpenID token for the audience sigstore. It is read for each run and
+	// may be replaced at any time.
 	Token string
-	// TrustedRoot is a file with a trusted root of Sigstore in JSON, which vouches for the
-	// authorities at Fulcio and Timestamps. It is read for each run.
+	// TrustedRoot is a file with a trusted root of Sigstore in JSON, which contains the authorities
+	// at Fulcio and Timestamps. It is read for each run.
 	TrustedRoot string
-	// Fulcio issues certificates to the identity, and Timestamps (RFC 3161) says that a
-	// signature was made while its certificate was valid. They are URLs.
+	// Fulcio is the URL that issues certificates to the identity. Timestamps is the URL (RFC 3161)
+	// that confirms the validity of the certificate at the time of a signature.
 	Fulcio, Timestamps string
 }
 
-// DefaultKey is the Secret whose key attests, where Options name none.
+// DefaultKey is the Secret with the signing key if Options name none.
 const DefaultKey = "armature-attest-key"
 
 const (
 	// timeout bounds one attempt: three or four signatures of an image, as many for each of its
-	// platforms, and the reading around them. What an attempt has attached, the next one finds.
+	// platforms, and the requests around them. The next attempt finds the attached signatures.
 	timeout = 3 * time.Minute
-	// workers attest at once, and workersOfOne of them for one namespace. A run with a bill of
-	// materials of maxSBOM takes about 100 MiB of memory.
+	// workers attest concurrently, and at most workersOfOne of them for one namespace. A run with a
+	// bill of materials of maxSBOM bytes takes about 100 MiB of memory.
 	workers, workersOfOne = 6, 2
-	// answerKeeps is how long the answer is there for a reconcile whose status was not written.
+	// answerKeeps is how long an answer is kept for a reconcile whose status was not written.
 	answerKeeps = 2 * time.Second
 )
 
@@ -92,12 +92,12 @@ type Attester struct {
 	transport http.RoundTripper // to registries
 	questions *managers.Questions[api.Attestation]
 	kms       atomic.Pointer[sign.KMSKey] // nil until it signs, and after it failed
-	opening   sync.Mutex                  // of opened, the key of the Secret, nil until it signs
-	opened    *sign.OpenedKey
+	opening   sync.Mutex                  // guards opened
+	opened    *sign.OpenedKey             // the key of the Secret, nil until it signs
 }
 
 // New returns an attester that works until ctx ends, and calls wake with each build whose attempt
-// has ended. plainHTTP are hosts of registries that are asked without TLS.
+// has ended. plainHTTP lists hosts of registries without TLS.
 func New(ctx context.Context, o Options, namespace string, plainHTTP []string, store *runs.Store,
 	dial gitremote.Dial, wake func(types.NamespacedName)) *Attester {
 	o.Key = cmp.Or(o.Key, DefaultKey)
@@ -109,21 +109,21 @@ func New(ctx context.Context, o Options, namespace string, plainHTTP []string, s
 		})}
 }
 
-// Forget a build that is gone.
+// Forget drops the attempts for a build that was deleted.
 func (a *Attester) Forget(build types.NamespacedName) { a.questions.Forget(build) }
 
-// Ready looks before a run whether it could be attested. A *finding.Finding is that the
-// platform has not given the key for it.
+// Ready reports, as a nil error, that a run could be attested. A *finding.Finding means that the
+// platform has not configured the signing key or identity.
 func (a *Attester) Ready(ctx context.Context, build *api.AgentBuild) error {
 	_, err := a.signer(ctx, build)
 	return err
 }
 
-// Attest a run that succeeded, or look what came of it. A *finding.Finding is final for this
-// run; a *managers.NotYet is not.
+// Attest starts to attest a run that succeeded, or returns the outcome. A *finding.Finding is final
+// for this run; a *managers.NotYet is not.
 func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation, error) {
 	key, uid := client.ObjectKeyFromObject(build), build.UID
-	// what a question that waits keeps is small
+	// A waiting question keeps only these in memory.
 	runKey, runUID := client.ObjectKeyFromObject(run), run.UID
 	answer, err := a.questions.Get(key, string(runUID), nil,
 		func(ctx context.Context) (api.Attestation, error) {
@@ -135,8 +135,8 @@ func (a *Attester) Attest(build *api.AgentBuild, run *runs.Run) (api.Attestation
 	return answer, err
 }
 
-// attempt to attest a run: gather, check, sign. A *finding.Finding is final for this run;
-// every other error may pass.
+// attempt reads, checks and signs a run. A *finding.Finding is final for this run; every other
+// error is temporary.
 func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build types.UID,
 	run types.NamespacedName, uid types.UID) (none api.Attestation, _ error) {
 	observed, err := a.observe(ctx, key, build, run, uid)
@@ -149,7 +149,7 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 	}
 	to, err := a.signer(ctx, observed.Build)
 	if errors.As(err, new(*finding.Finding)) {
-		return none, errors.New(err.Error()) // the platform can still give one
+		return none, errors.New(err.Error()) // not final: the platform can still configure one
 	} else if err != nil {
 		return none, err
 	}
@@ -168,10 +168,10 @@ func (a *Attester) attempt(ctx context.Context, key types.NamespacedName, build 
 	return a.sign(ctx, pushed, uid, to, policy)
 }
 
-// sign what a run pushed, and judge it by the policy, which may be nil.
+// sign signs the images of a run and attaches summaries by the policy, which may be nil.
 func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.Signer,
 	policy *sign.Policy) (none api.Attestation, _ error) {
-	for _, b := range p.built.Bills { // all of them are right before anything is signed
+	for _, b := range p.built.Bills { // verify all bills before the first signature
 		if _, _, err := p.readBill(ctx, b); err != nil {
 			return none, err
 		}
@@ -183,7 +183,7 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	}
 	out := api.Attestation{RunUID: run, Image: p.built.Image + "@" + p.built.Digest,
 		BuilderID: p.built.Provenance.RunDetails.Builder.ID, Level: p.built.Level}
-	bills := map[string]string{} // digests of documents by that of the image
+	bills := map[string]string{} // digests of bills by that of the image
 	for _, b := range p.built.Bills {
 		read, document, err := p.readBill(ctx, b)
 		if err != nil {
@@ -232,7 +232,7 @@ func (a *Attester) sign(ctx context.Context, p *pushed, run types.UID, to sign.S
 	return out, nil
 }
 
-// observe reads from the API server what concerns a run.
+// observe reads the objects of a run from the API server.
 func (a *Attester) observe(ctx context.Context, key types.NamespacedName, uid types.UID,
 	runKey types.NamespacedName, runUID types.UID) (*attest.Observed, error) {
 	build := &api.AgentBuild{}

@@ -27,23 +27,23 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// pushed is what a run built, as the registry has it.
+// pushed holds the images of a run in the registry.
 type pushed struct {
 	build    *api.AgentBuild
 	built    *attest.Built
 	artifact name.Digest
 	// parts are the images of an index, nil for one image.
 	parts []name.Digest
-	// options of requests, whose answers have at most the size that sign.Bounded allows.
+	// options of requests; sign.Bounded limits the size of the answers.
 	options []remote.Option
 }
 
-// images that are signed. An index is the last, so that its images are signed once it is.
-// Each has a statement of its own, as what looks at one image by digest expects.
+// images returns the images to sign. An index is the last, so that its images are signed before it.
+// Each image has its own statement, because consumers look up a platform's image by its digest.
 func (p *pushed) images() []name.Digest { return append(slices.Clone(p.parts), p.artifact) }
 
-// findImages looks for what a run built under the name that was ordered: exactly the digest that
-// the run reported, and for an index exactly the images that it reported, each for its platform.
+// findImages finds the image of a run in the registry. The tag must have exactly the digest that
+// the run reported, and an index exactly the images that it reported, each for its platform.
 func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built *attest.Built,
 	login authn.Keychain) (*pushed, error) {
 	const shared = "look who else pushes to this tag, give each build a tag of its own, then " +
@@ -101,12 +101,12 @@ func (a *Attester) findImages(ctx context.Context, build *api.AgentBuild, built 
 	return p, nil
 }
 
-// reach a registry with TLS, or without.
+// reach returns the access to a registry, with or without TLS.
 func (a *Attester) reach(at name.Reference) oci.Access {
 	return oci.Access{PlainHTTP: registry.IsPlainHTTP(a.plainHTTP, at.Context().RegistryStr())}
 }
 
-// listImages of an index, nil for one image.
+// listImages returns the images of an index, or nil for one image.
 func listImages(image name.Digest, options []remote.Option) (listed []v1.Descriptor, _ error) {
 	found, err := remote.Get(image, options...)
 	if err != nil || !found.MediaType.IsIndex() {
@@ -124,8 +124,8 @@ func listImages(image name.Digest, options []remote.Option) (listed []v1.Descrip
 	return listed, nil
 }
 
-// registryFault says what a registry answered, without its text: the tenant chose the
-// server, and what it says may be another's. An address that may not be asked is final.
+// registryFault returns the error of a registry without the text of its answer: the tenant chose
+// the server, and the text may come from another system. A forbidden address is final.
 func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
 	if errors.Is(err, gitremote.ErrForbiddenAddress) {
 		return compose.Place(build).At("spec.buildOutput.imageRegistry").Fault(
@@ -148,16 +148,16 @@ func registryFault(build *api.AgentBuild, ref name.Reference, err error) error {
 }
 
 const (
-	// maxSBOM is the limit of a bill of materials, in bytes. It is held in memory several
-	// times while it is signed and read back.
+	// maxSBOM limits a bill of materials in bytes. Signing and reading it back holds several
+	// copies in memory.
 	maxSBOM = 8 << 20
-	// sbomTimeout bounds the reading of one.
+	// sbomTimeout bounds the reading of one bill of materials.
 	sbomTimeout = time.Minute
 )
 
-// readBill reads a bill of materials that the run reported, and its document. It is a blob beside
-// the image, and is read only by the digest that the step reported. Everybody with
-// the right to push can change tags and what refers to the image.
+// readBill reads a bill of materials that the run reported, and its document. It reads the blob in
+// the image's repository by the reported digest only: each user with the right to push can change
+// tags and the referrers of the image.
 func (p *pushed) readBill(ctx context.Context,
 	reported attest.Bill) (_ *attest.SBOM, document json.RawMessage, _ error) {
 	invalid := func(format string, args ...any) error {
@@ -203,14 +203,14 @@ func (p *pushed) readBill(ctx context.Context,
 	return read, document, nil
 }
 
-// readBlob reads a blob of at most maxSBOM bytes and one, which has to have its digest if it is not
-// longer.
+// readBlob reads the first maxSBOM+1 bytes of a blob. It verifies the digest of a blob of at most
+// maxSBOM bytes.
 func readBlob(at name.Digest, options []remote.Option) ([]byte, error) {
 	blob, err := remote.Layer(at, options...)
 	if err != nil {
 		return nil, err
 	}
-	content, err := blob.Compressed() // as it was sent; compares what comes with the digest
+	content, err := blob.Compressed() // as stored; its end verifies the digest
 	if err != nil {
 		return nil, err
 	}

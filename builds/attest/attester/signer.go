@@ -25,16 +25,16 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// What attests is a key in a Secret of the controller's namespace, a key of a KMS, or the identity
-// of the controller, which an authority certifies for a few minutes. A KMS or an authority may be
-// down, slow or hostile: it is asked outside of the reconciles, in the queue of attestations, and
-// its own words go to the controller's log and not to a tenant's status.
+// The signer is a key in a Secret of the controller's namespace, a key of a KMS, or the identity of
+// the controller, which an authority certifies for a few minutes. A KMS or an authority may be
+// down, slow or hostile: only the queue of attestations calls it, outside of reconciles, and its
+// messages go to the controller's log and not to a tenant's status.
 
-// Fields of the key's Secret, as cosign makes them.
+// Fields of the key's Secret in cosign's format.
 const keyField, passwordField = "cosign.key", "cosign.password"
 
-// signer returns what attests a build, not opened yet. A *finding.Finding says what the platform
-// has to do first. Neither a KMS nor anybody else but the API server is asked.
+// signer returns the signer of a build before it is opened. A *finding.Finding is a task for the
+// platform. It calls the API server only, and no KMS or authority.
 func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign.Signer, _ error) {
 	reason := api.ReasonAttestKeyMissing
 	missing := func(hint, format string, args ...any) error {
@@ -84,8 +84,8 @@ func (a *Attester) signer(ctx context.Context, build *api.AgentBuild) (none sign
 		Password: func() ([]byte, error) { return password, nil }}, nil
 }
 
-// open makes ready to sign. The public half of a KMS's key is read once, and again after
-// a failure; the key of a Secret is decrypted when it is another one, by one at a time.
+// open returns a session that signs. It reads the public half of a KMS key once, and again after a
+// failure. It decrypts the key of a Secret if the key changed, one goroutine at a time.
 func (a *Attester) open(ctx context.Context, to sign.Signer) (*sign.Session, error) {
 	if text := to.PrivateKey; text != nil {
 		password, err := to.Password()
@@ -117,11 +117,11 @@ func (a *Attester) open(ctx context.Context, to sign.Signer) (*sign.Session, err
 	return to.Open(ctx)
 }
 
-// keepFault is of the API server, which has the signatures of a run.
+// keepFault is an error of the API server about the kept signatures of a run.
 type keepFault struct{ error }
 
-// signingFault says what failed while something was signed or attached. None is final
-// but what registryFault says.
+// signingFault returns the error of a failed signature or attachment. It is final only if
+// registryFault returns a final error.
 func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref name.Reference,
 	err error) error {
 	var keep *keepFault
@@ -141,9 +141,8 @@ func (a *Attester) signingFault(ctx context.Context, build *api.AgentBuild, ref 
 	return registryFault(build, ref, err)
 }
 
-// keepOn keeps the signatures of a run in an annotation of it, so that a controller that
-// begins again, or a second one, attaches the same. What others write there has no
-// effect: a signature that is not valid is not used.
+// keepOn keeps the signatures of a run in an annotation of the run, so that a restarted or second
+// controller attaches the same signatures. Invalid signatures in the annotation are not used.
 func (a *Attester) keepOn(run *tektonv1.PipelineRun) sign.Keep {
 	version, text := run.ResourceVersion, run.Annotations[keys.AnnotationSignatures]
 	return func(ctx context.Context, name string, made []byte,
@@ -173,7 +172,7 @@ func (a *Attester) keepOn(run *tektonv1.PipelineRun) sign.Keep {
 				version, text = now, string(with)
 				return made, nil
 			}
-			if apierrors.IsConflict(err) { // somebody wrote meanwhile, perhaps the same
+			if apierrors.IsConflict(err) { // another client changed the run, perhaps equally
 				fresh := process.MetadataOf("tekton.dev/v1", "PipelineRun")
 				if err = a.live.Get(ctx, client.ObjectKeyFromObject(run), fresh); err == nil &&
 					fresh.UID == run.UID {

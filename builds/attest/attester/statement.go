@@ -23,20 +23,21 @@ import (
 const (
 	// statementTimeout bounds the reading of the attestations of one image.
 	statementTimeout = 30 * time.Second
-	// maxStatements are remembered. What was verified once stays true.
+	// maxStatements limits the cache. A verified statement stays valid.
 	maxStatements = 4096
 )
 
-// Verifier answers what the attester attested about the image of a build, by what the registry has.
+// Verifier reads from the registry what the attester attested about the image of a build.
 type Verifier struct {
 	attester *Attester
 	library  *library.Library
-	// statementKey -> attest.Statement, digest of a signer -> the sign.Policy that accepts it
+	// known maps a statementKey to an attest.Statement, and the digest of a signer to the
+	// sign.Policy that accepts it.
 	known *lru.Cache
 }
 
-// statementKey has all that an answer depends on. Its build is part of it, so that no tenant gets
-// the answer to another one, whose login the registry accepts.
+// statementKey has everything that an answer depends on. It includes the build, so that a tenant
+// without a login does not get the answer for another tenant, whose login the registry accepts.
 type statementKey struct {
 	signer [sha256.Size]byte
 	image  string
@@ -44,15 +45,14 @@ type statementKey struct {
 	spec   string
 }
 
-// NewVerifier returns a verifier of what an attester attests, for builds of the templates of a
-// library.
+// NewVerifier returns a verifier of an attester's statements, for builds of a library's templates.
 func NewVerifier(a *Attester, l *library.Library) *Verifier {
 	return &Verifier{attester: a, library: l, known: lru.New(maxStatements)}
 }
 
-// Statement about an image of a build: the zero Statement if the mode of the build is not
-// attested. Where the mode is attested, an image without a statement about this build is refused.
-// A *finding.Finding is a refusal; every other error may pass.
+// Statement returns the statement about an image of a build, or the zero Statement if the mode of
+// the build is not attested. In an attested mode it refuses an image without a statement about this
+// build. A *finding.Finding is a refusal; every other error is temporary.
 func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild,
 	image string) (none attest.Statement, _ error) {
 	a := v.attester
@@ -67,14 +67,14 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild,
 	switch {
 	case err != nil:
 		return none, err
-	case found.Template == nil: // nobody knows whether the mode is attested
+	case found.Template == nil: // the mode may be attested
 		return none, found.Problem
 	case !found.Template.Attest:
 		return none, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	judged, signer, err := v.policy(ctx, build, at)
+	policy, signer, err := v.policy(ctx, build, at)
 	if err != nil {
 		return none, err
 	}
@@ -83,11 +83,11 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild,
 	if known, ok := v.known.Get(key); ok {
 		return known.(attest.Statement), nil
 	}
-	judged.PlainHTTP, judged.Transport = a.reach(at).PlainHTTP, a.transport
-	if judged.Keychain, err = registry.Login(ctx, a.live, build); err != nil {
+	policy.PlainHTTP, policy.Transport = a.reach(at).PlainHTTP, a.transport
+	if policy.Keychain, err = registry.Login(ctx, a.live, build); err != nil {
 		return none, err
 	}
-	all, err := sign.Provenances(ctx, at, judged)
+	all, err := sign.Provenances(ctx, at, policy)
 	if err != nil && mayPass(ctx, err) {
 		return none, registryFault(build, at, err)
 	} else if err != nil {
@@ -104,8 +104,8 @@ func (v *Verifier) Statement(ctx context.Context, build *api.AgentBuild,
 	return out, err
 }
 
-// policy accepts what the attester signs. Its key is read each time; the rest is remembered by
-// the digest of the signer.
+// policy returns a policy that accepts the attester's signatures. It reads the key each time, and
+// caches the policy by the digest of the signer.
 func (v *Verifier) policy(ctx context.Context, build *api.AgentBuild,
 	at name.Digest) (policy sign.Policy, signer [sha256.Size]byte, err error) {
 	to, err := v.attester.signer(ctx, build)

@@ -19,23 +19,23 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// A platform may name a VerifyPolicy. Once an image is attested, the controller judges it
-// by that policy as a consumer would, by what the registry has, and attaches a verification
-// summary (VSA) to an image that is accepted. Consumers then need to know the controller's
-// key and the policy's digest, and neither builders nor sources.
+// A platform may name a VerifyPolicy. After an image is attested, the controller verifies it by
+// that policy as a consumer would, with the content of the registry, and attaches a verification
+// summary (VSA) to an accepted image. Consumers then need only the controller's key and the
+// policy's digest, and no knowledge about builders and sources.
 //
-// The policy is read before anything is signed, so that an invalid policy is reported
-// first. An image that the policy refuses stays attested: its provenance is still true.
+// The policy is read before the first signature, so that an invalid policy is reported first. An
+// image that the policy refuses stays attested: its provenance is still true.
 
-// policyFile of the policy's ConfigMap has the VerifyPolicy; the other keys are the files
-// that it names.
+// policyFile is the key of the policy's ConfigMap with the VerifyPolicy. The other keys are the
+// files that the policy names.
 const policyFile = "policy.yaml"
 
-// maxRefusal is how much status keeps of why an image is refused, in bytes.
+// maxRefusal limits the reason of a refusal in status, in bytes.
 const maxRefusal = 1024
 
-// summaryPolicy reads the platform's policy; nil if there is none. An error is temporary:
-// the platform can still write a policy.
+// summaryPolicy reads the platform's policy, or returns nil if there is none. An error is
+// temporary: the platform can still write a policy.
 func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Policy, error) {
 	if a.options.SummaryPolicy == "" {
 		return nil, nil
@@ -60,8 +60,8 @@ func (a *Attester) summaryPolicy(ctx context.Context, to sign.Signer) (*sign.Pol
 	return &p, nil
 }
 
-// summarize judges what was attested by the policy, and attaches a summary to each image
-// that it accepts. The first refusal ends it; nil: there is no policy.
+// summarize verifies the attested images by the policy and attaches a summary to each accepted
+// image. It stops at the first refusal, and returns nil if there is no policy.
 func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Session,
 	policy *sign.Policy) (out *api.PolicyVerdict, _ error) {
 	if policy == nil {
@@ -88,7 +88,8 @@ func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Sessi
 	return out, nil
 }
 
-// refusalText is for status. What a registry says is left out: the tenant chose the server.
+// refusalText returns the reason of a refusal for status, without the text of a registry's answer:
+// the tenant chose the server.
 func refusalText(err error) string {
 	text := text.Plain(err.Error())
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
@@ -99,9 +100,8 @@ func refusalText(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxRefusal)], "")
 }
 
-// mayPass reports whether a verdict is missing because a registry did not answer. An answer
-// that something does not exist is a verdict: a user who may push can attach references that
-// lead nowhere.
+// mayPass reports whether an error is temporary because a registry did not answer. An answer that
+// content does not exist is final: a user with the right to push can attach dangling references.
 func mayPass(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, gitremote.ErrForbiddenAddress) {

@@ -1,4 +1,4 @@
-// Package attesttest plays Tekton for tests: it makes the TaskRuns that a run would have left.
+// Package attesttest simulates Tekton for tests: it returns the TaskRuns of a run that succeeded.
 package attesttest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// SBOM is a bill of materials (SPDX) of an image with a digest, as the step sbom makes it.
+// SBOM returns a bill of materials (SPDX) of an image, like that of the step sbom.
 func SBOM(digest string) []byte {
 	const format = `{"spdxVersion":"SPDX-2.3","SPDXID":"SPDXRef-DOCUMENT","name":"weather","packages":[` +
 		`{"name":"weather","SPDXID":"SPDXRef-Root","checksums":[{"algorithm":"SHA256","checksumValue":"%s"}]},` +
@@ -33,15 +33,15 @@ func SBOM(digest string) []byte {
 	return fmt.Appendf(nil, format, strings.TrimPrefix(digest, "sha256:"))
 }
 
-// BaseImage is the one that a run of BuildKit reports.
+// BaseImage is the base image that a run of BuildKit reports.
 var BaseImage = "docker.io/library/python:3.13.5-slim@" + DigestOf([]byte("python"))
 
-// DigestOf some content: "sha256:" and 64 hexadecimal digits.
+// DigestOf returns the digest of content: "sha256:" and 64 hexadecimal digits.
 func DigestOf(content []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(content)) }
 
-// Succeed ends a run whose image has a digest, and whose bill of materials is SBOM. For several
-// platforms that is an index, and parts are the digests of their images. The TaskRuns are by the
-// task.
+// Succeed ends a run whose image has a digest and whose bill of materials is SBOM, and returns its
+// TaskRuns by the task. For several platforms the digest is that of an index, and parts are the
+// digests of the platforms' images.
 func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest string,
 	parts ...string) map[string]*tektonv1.TaskRun {
 	begun := run.CreationTimestamp.Time
@@ -80,7 +80,7 @@ func Succeed(run *tektonv1.PipelineRun, pipeline *tektonv1.PipelineSpec, digest 
 		var written []result.RunResult
 		for _, r := range t.TaskSpec.Results {
 			text := cmp.Or(results[r.Name], "some "+r.Name)
-			// its own image
+			// A task of one of several platforms reports its platform's image.
 			if at := slices.Index(platforms, own.Texts["params."+templates.Platform]); at >= 0 &&
 				len(platforms) > 1 {
 				text = cmp.Or(map[string]string{"layout-digest": parts[at],
