@@ -1,4 +1,4 @@
-// Package failure says why a run failed, and which pods of a run under way are lost.
+// Package failure finds the reason why a run failed, and the lost pods of a running run.
 package failure
 
 import (
@@ -10,18 +10,17 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// A failure has a cause when the build is not to blame for it: what the cluster
-// did to the pod, as Tekton reports it, or what a registry or a Git server
-// answered, as the failed step's last line reports it (reasons.go). Everything else, first
-// of all a compiler's or a test's failure, would fail again.
+// A failure has a cause if the build is not to blame: the cluster stopped the pod, as Tekton
+// reports, or a registry or a Git server failed, as the last line of the failed step reports
+// (reasons.go). All other failures, such as those of a compiler or a test, would occur again.
 
-// podCause is what became of the task's pod; empty when it is not at fault.
+// podCause returns the cause of a failed task if its pod is to blame, or "".
 func podCause(reason, message string) api.FailureCause {
 	text := strings.ToLower(message)
 	switch tektonv1.TaskRunReason(reason) {
 	case tektonv1.TaskRunReasonPodEvicted:
 		if overItsLimit.MatchString(text) {
-			return "" // it would be again
+			return "" // the next pod would be evicted as well
 		}
 		return api.CauseEvicted
 	case tektonv1.TaskRunReasonPodCreationFailed, tektonv1.TaskRunReasonInitContainerFailed,
@@ -29,7 +28,7 @@ func podCause(reason, message string) api.FailureCause {
 		return api.CausePodFailed
 	case tektonv1.TaskRunReasonImagePullFailed:
 		if imageIsRefused.MatchString(text) {
-			return "" // it would be again
+			return "" // the registry would refuse it again
 		}
 		return api.CauseImagePull
 	case tektonv1.TaskRunReasonTimedOut, tektonv1.TaskRunReasonCancelled:
@@ -50,18 +49,19 @@ func podCause(reason, message string) api.FailureCause {
 	return ""
 }
 
-// reasonSidecarFailed is Tekton's reason of a TaskRun whose sidecar ended before its steps: by
-// itself, or because its pod is being deleted, as an eviction does it.
+// reasonSidecarFailed is Tekton's reason for a TaskRun whose sidecar ended before its steps: by
+// itself, or because its pod is being deleted, as by an eviction.
 const reasonSidecarFailed = "SidecarFailed"
 
 var (
-	// overItsLimit are the kubelet's words where a pod used more of the disk than its
-	// containers' limits.
+	// overItsLimit matches the kubelet's message about a pod that used more disk space than its
+	// limits.
 	overItsLimit = regexp.MustCompile(
 		`exceeded its local ephemeral storage limit|exceeds the (total )?limit`)
 	imageIsRefused = regexp.MustCompile(
 		`not found|denied|unauthorized|forbidden|manifest unknown|name unknown|does not exist|invalid reference`)
-	// sidecarIsKilled as buildkitd is with its pod; nothing that a build does right ends it so.
+	// sidecarIsKilled matches a sidecar that was killed, as buildkitd is with its pod. No correct
+	// build ends a sidecar with this exit code.
 	sidecarIsKilled = regexp.MustCompile(`^"sidecar-[^"]*" exited with code 137: error$`)
 	nodeIsLost      = regexp.MustCompile(
 		`node shutdown|node is shutting down|nodelost|node .*(lost|unreachable|not ready)|preempted in order to admit|taint manager: deleting`)

@@ -22,18 +22,18 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Reader reads what became of the tasks of a run, and of their pods.
+// Reader reads the states of a run's tasks and pods.
 type Reader struct {
 	// Live reads from the API server.
 	Live client.Reader
-	// Logs reads the logs of a failed step; nil leaves them out.
+	// Logs reads the logs of a failed step; nil omits them.
 	Logs typedcorev1.PodsGetter
-	// LogLines of a failed step that are kept.
+	// LogLines is the number of log lines of a failed step that are kept.
 	LogLines int64
 }
 
-// Read the tasks of a run that has ended, and why it failed; details are nil for a run that
-// succeeded or was cancelled.
+// Read returns the tasks of a run that ended and the reason why it failed. The details are nil for
+// a run that succeeded or was cancelled.
 func (r *Reader) Read(ctx context.Context,
 	run runs.Run) (tasks []api.TaskStatus, details *api.FailureDetails) {
 	tasks, failed := r.tasks(ctx, run)
@@ -43,8 +43,8 @@ func (r *Reader) Read(ctx context.Context,
 	return tasks, details
 }
 
-// tasks reads the TaskRuns of a run that ended, from the API server, since no
-// watch of them is kept. The failed one is returned too.
+// tasks returns the tasks of a run that ended, and the TaskRun that failed first. It reads from the
+// API server, since TaskRuns are not watched.
 func (r *Reader) tasks(ctx context.Context,
 	run runs.Run) (out []api.TaskStatus, failed *tektonv1.TaskRun) {
 	for _, child := range run.Status.ChildReferences {
@@ -73,8 +73,8 @@ func (r *Reader) tasks(ctx context.Context,
 	return out, failed
 }
 
-// appendTask keeps names unique: a matrix has several TaskRuns a task, and the
-// worst of them counts.
+// appendTask appends a task's state or merges it with the state of the same task: a matrix has
+// several TaskRuns for one task, and a TaskRun that did not succeed takes precedence.
 func appendTask(list []api.TaskStatus, state api.TaskStatus) []api.TaskStatus {
 	i := slices.IndexFunc(list, func(t api.TaskStatus) bool { return t.Name == state.Name })
 	if i < 0 {
@@ -108,7 +108,8 @@ func TaskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 var repositoryPath = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,200}$`)
 
 // noDockerfile returns a note if the shipped check-dockerfile-step found no Dockerfile in the
-// folder. If sourceSubfolder was forgotten, buildpacks build an image of something else.
+// folder. Without it, a missing sourceSubfolder could go unnoticed, because buildpacks build
+// another folder.
 func noDockerfile(task *tektonv1.TaskRun) string {
 	has, elsewhere := "", ""
 	for _, result := range task.Status.Results {
@@ -129,7 +130,7 @@ func noDockerfile(task *tektonv1.TaskRun) string {
 		"%s: set spec.source.sourceSubfolder to %s", elsewhere, path.Dir(elsewhere))
 }
 
-// details are where and why a run failed, with the last lines of the step.
+// details returns where and why a run failed, with the last lines of the step's log.
 func (r *Reader) details(ctx context.Context, run runs.Run,
 	task *tektonv1.TaskRun) *api.FailureDetails {
 	if l := run.Lost; l != nil {
@@ -141,7 +142,7 @@ func (r *Reader) details(ctx context.Context, run runs.Run,
 	if c.Reason == tektonv1.PipelineRunReasonTimedOut.String() {
 		d.Reason = api.ReasonTimeout
 	} else if c.Reason != tektonv1.PipelineRunReasonFailed.String() && c.Reason != "" {
-		d.Reason = c.Reason // such as CouldntGetTask: Tekton could not run it
+		d.Reason = c.Reason // such as CouldntGetTask: Tekton could not start the run
 	}
 	if task == nil {
 		return d
@@ -161,7 +162,7 @@ func (r *Reader) details(ctx context.Context, run runs.Run,
 	return d
 }
 
-// ofTask adds to the details what became of the task and its pod.
+// ofTask sets the details about the task and its pod.
 func (r *Reader) ofTask(ctx context.Context, d *api.FailureDetails, task *tektonv1.TaskRun) {
 	c := task.Status.GetCondition("Succeeded")
 	if d.Reason == api.ReasonFailed || d.Reason == api.ReasonTimeout {
@@ -173,10 +174,10 @@ func (r *Reader) ofTask(ctx context.Context, d *api.FailureDetails, task *tekton
 	}
 	d.Cause = podCause(c.Reason, c.Message)
 	if d.Cause == "" && c.Reason == reasonSidecarFailed &&
-		r.podIsGone(ctx, task.Namespace, task.Status.PodName) {
+		r.podIsDeleted(ctx, task.Namespace, task.Status.PodName) {
 		d.Cause = api.CausePodFailed
 	}
-	// Tekton 1.9 has no reason for a pod that was evicted for the disk that it used.
+	// Tekton 1.9 has no reason of its own for a pod that was evicted for its use of the disk.
 	if d.Cause == api.CauseEvicted || c.Reason == tektonv1.TaskRunReasonPodEvicted.String() ||
 		c.Reason == tektonv1.TaskRunReasonFailed.String() &&
 			overItsLimit.MatchString(strings.ToLower(c.Message)) {
@@ -184,27 +185,27 @@ func (r *Reader) ofTask(ctx context.Context, d *api.FailureDetails, task *tekton
 	}
 }
 
-// ofStep adds to the details how a step ended.
+// ofStep sets the details about the failed step.
 func (r *Reader) ofStep(ctx context.Context, d *api.FailureDetails, task *tektonv1.TaskRun,
 	step tektonv1.StepState) {
 	code := step.Terminated.ExitCode
 	d.Step, d.ExitCode = step.Name, &code
 	d.Location = &api.FailureLocation{Pod: task.Status.PodName, Container: step.Container}
 	lines := r.logTail(ctx, task.Namespace, d.Location)
-	shown := Of(Step{Name: step.Name, Ended: step.Terminated.Reason, ExitCode: code, Log: lines})
-	if shown.Reason != "" && shown.Line == "" {
-		d.Reason = shown.Reason
+	found := Of(Step{Name: step.Name, Ended: step.Terminated.Reason, ExitCode: code, Log: lines})
+	if found.Reason != "" && found.Line == "" {
+		d.Reason = found.Reason
 	}
-	if d.Reason != api.ReasonEvicted { // which the pod's message explains
+	if d.Reason != api.ReasonEvicted { // the pod's message explains an eviction
 		switch {
 		case d.Cause != "":
-		case step.Terminated.Reason == "ContainerStatusUnknown": // it vanished with the node
+		case step.Terminated.Reason == "ContainerStatusUnknown": // the node is lost
 			d.Cause = api.CauseNodeLost
-		case shown.Server:
+		case found.Server:
 			d.Cause = api.CauseServerError
 		}
-		if d.Reason == api.ReasonFailed && shown.Reason != "" {
-			d.Reason, d.Message = shown.Reason, shown.String()
+		if d.Reason == api.ReasonFailed && found.Reason != "" {
+			d.Reason, d.Message = found.Reason, found.String()
 		}
 	}
 	if lines = lines[max(0, len(lines)-int(r.LogLines)):]; len(lines) > 0 {
@@ -212,20 +213,19 @@ func (r *Reader) ofStep(ctx context.Context, d *api.FailureDetails, task *tekton
 	}
 }
 
-// podIsGone reports whether a pod is deleted, or being deleted. One that cannot be read may
-// be there.
-func (r *Reader) podIsGone(ctx context.Context, namespace, name string) bool {
+// podIsDeleted reports whether a pod is deleted or being deleted. It reports false for a pod that
+// cannot be read.
+func (r *Reader) podIsDeleted(ctx context.Context, namespace, name string) bool {
 	pod := process.MetadataOf("v1", "Pod")
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
 	return apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
 }
 
-// maxTail bounds what is read of a log, in bytes. Only what the status keeps of it is bounded
-// more tightly.
+// maxTail limits the bytes that are read of a log. The status keeps less of it.
 const maxTail = 64 << 10
 
-// logTail reads the last lines of a container's log. A log that is gone is no
-// error: the failure itself is known.
+// logTail returns the last lines of a container's log. A log that cannot be read is not an error:
+// the failure itself is known.
 func (r *Reader) logTail(ctx context.Context, namespace string, at *api.FailureLocation) []string {
 	if r.Logs == nil || at.Pod == "" {
 		return nil
@@ -243,10 +243,10 @@ func (r *Reader) logTail(ctx context.Context, namespace string, at *api.FailureL
 	return linesOf(data)
 }
 
-// colour is how programs such as the lifecycle of buildpacks begin and end a colour.
+// colour matches the escape sequences of colours, which the lifecycle of buildpacks prints.
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// linesOf a log, without its colours and what else steers a terminal; nil for none.
+// linesOf returns the lines of a log without colours and terminal control characters, or nil.
 func linesOf(log []byte) []string {
 	text := strings.TrimRight(text.Plain(string(colour.ReplaceAll(log, nil))), "\n")
 	if text == "" {
@@ -255,8 +255,8 @@ func linesOf(log []byte) []string {
 	return strings.Split(text, "\n")
 }
 
-// Message says where and why a run failed. message is Tekton's, which counts tasks, and note
-// what becomes of the build, such as " (attempt 1 of 3)"; it comes last.
+// Message returns where and why a run failed. message is Tekton's, which counts tasks. note
+// describes the progress of the build, such as " (attempt 1 of 3)", and comes last.
 func Message(d *api.FailureDetails, message, note string) string {
 	if d.Task == "" {
 		return message + note

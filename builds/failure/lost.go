@@ -20,22 +20,22 @@ import (
 	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
-// Tekton does not notice each pod that it loses: a pod that the kubelet evicts has
-// containers without times, which the CRD of TaskRuns of Tekton 1.15 refuses, and one whose node
-// does not answer is being deleted for ever. The TaskRun stays Running until its timeout.
-// So the pods of a run that is under way are looked at each minute. A run that lost one
-// a while ago is stopped, and the same write says in an annotation what became of the pod: the
-// run failed of that, whatever becomes of the controller.
+// Tekton does not notice every lost pod: a pod that the kubelet evicts has containers without
+// times, which the CRD of TaskRuns of Tekton 1.15 refuses, and the deletion of a pod on a node that
+// does not answer never ends. The TaskRun stays Running until its timeout. So the controller checks
+// the pods of a running run each minute. It stops a run that lost a pod some time ago, and records
+// the loss in an annotation with the same write, so that a restart of the controller does not lose
+// the reason.
 
 const (
-	// maxLost bounds the pods of one run that are looked at, each time.
+	// maxLost limits the pods of one run that each check reads.
 	maxLost = 16
-	// Labels by which Tekton names the run and the task of a pod.
+	// Labels of a pod in which Tekton names the run and the task.
 	runLabel, taskLabel = "tekton.dev/pipelineRun", "tekton.dev/pipelineTask"
 )
 
-// Lost finds a pod that a run under way lost and Tekton waits for; nil for none. Tekton has
-// the time patience to notice by itself.
+// Lost returns a lost pod for which Tekton still waits in a running run, or nil. It ignores a loss
+// for the duration patience, in which Tekton may notice it.
 func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time,
 	patience time.Duration) (*runs.Lost, error) {
 	list := func(selector fields.Selector) ([]metav1.PartialObjectMetadata, error) {
@@ -74,7 +74,7 @@ func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time,
 		return nil, err
 	}
 	for _, pod := range others {
-		// The time of deletion has the grace of its containers in it.
+		// The deletion timestamp includes the grace period of the containers.
 		if pod.DeletionTimestamp == nil || now.Sub(pod.DeletionTimestamp.Time) < patience {
 			continue
 		}
@@ -89,8 +89,8 @@ func (r *Reader) Lost(ctx context.Context, run *runs.Run, now time.Time,
 	return nil, nil
 }
 
-// becameOf returns what became of a pod that failed: nil where its containers ended by themselves,
-// which Tekton notices.
+// becameOf returns how and when a failed pod was lost. lost is nil if the containers ended by
+// themselves, which Tekton notices.
 func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
 	since = pod.CreationTimestamp.Time
 	var disrupted *corev1.PodCondition
@@ -126,7 +126,7 @@ func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
 	return lost, since
 }
 
-// awaited reports whether a pod is the one that a TaskRun of the run still waits for.
+// awaited reports whether a TaskRun of the run still waits for a pod.
 func (r *Reader) awaited(ctx context.Context, run *runs.Run, pod metav1.Object) (bool, error) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != "TaskRun" {

@@ -13,45 +13,42 @@ import (
 // Step is how a step of a build ended.
 type Step struct {
 	Name string
-	// Ended is the reason that the kubelet reports for the end of its container, such as OOMKilled.
+	// Ended is the kubelet's reason for the end of the container, such as OOMKilled.
 	Ended    string
 	ExitCode int32
 	// Log has the last lines that the step printed.
 	Log []string
 }
 
-// Failure is why a step failed. The zero value is a failure that no row of the table matches.
+// Failure is the reason why a step failed. The zero value means that no row of the table matches.
 type Failure struct {
-	// Reason is that of the condition, such as DockerfileFailed. It is empty if no row matches.
+	// Reason is the reason of the condition, such as DockerfileFailed. It is empty if no row
+	// matches.
 	Reason string
 	// Place in the source: a file with its line, such as Dockerfile:3, and the instruction there.
 	Place string
-	// Line is what the step printed of the problem itself, at most maxLine bytes. It is empty if
+	// Line is the line of the log that describes the problem, at most maxLine bytes. It is empty if
 	// the log does not matter.
 	Line string
-	// Remedy is what a person can do; empty if the line says it.
+	// Remedy is the advice to the author; empty if the line contains it.
 	Remedy string
-	// Server reports that a server did not answer, or answered that it cannot now, so that
-	// another attempt may do better.
+	// Server is true if a server did not answer or reported a temporary problem, so that another
+	// attempt may succeed.
 	Server bool
 }
 
-// String is place, line and remedy in one line; empty for the zero value.
+// String returns place, line and remedy in one line; empty for the zero value.
 func (f Failure) String() string {
-	var parts []string
-	for _, part := range []string{f.Place, f.Line, f.Remedy} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
+	parts := slices.DeleteFunc([]string{f.Place, f.Line, f.Remedy},
+		func(part string) bool { return part == "" })
 	return strings.Join(parts, ": ")
 }
 
-// Lines is how many of the last lines of a log Of reads. BuildKit shows the output of the
-// instruction that failed, and the Dockerfile around it, before its last line.
+// Lines is the number of last lines of a log that Of reads. BuildKit prints the output of the
+// failed instruction, and the Dockerfile around it, before its last line.
 const Lines = 60
 
-// maxLine bounds a line that is repeated in a status, in bytes.
+// maxLine limits a log line in a status, in bytes.
 const maxLine = 300
 
 // Of returns why a step failed: the first row that matches the step decides.
@@ -88,16 +85,17 @@ func Of(step Step) Failure {
 // matches no step: code that reads the run sets its reason.
 type reason struct {
 	reason string
-	// meaning is what docs/builds.md says of the reason and of the next ones without a meaning.
+	// meaning is the text in docs/builds.md for this reason and for the next ones without a
+	// meaning.
 	meaning string
 	remedy  string
-	// author says that the author of the build has to fix it: no alert counts it.
+	// author is true if the author of the build has to fix the problem; alerts do not count it.
 	author bool
-	step   string         // the name of the step, or ""
-	exit   int32          // its exit code, or 0
-	ended  string         // why its container ended, or ""
+	step   string         // name of the step, or ""
+	exit   int32          // exit code, or 0
+	ended  string         // reason why the container ended, or ""
 	last   *regexp.Regexp // matches the last line of the log, or nil
-	// detail finds the place and the telling line in the lines before; nil if the last one has all.
+	// detail finds the place and the relevant line in the log; nil if the last line suffices.
 	detail func(log []string) (place, line string)
 }
 
@@ -113,17 +111,18 @@ const (
 	unreachable = `(no such host|server misbehaving|connection refused|no route to host|network is unreachable|i/o timeout|TLS handshake timeout|connection reset by peer|context deadline exceeded)`
 	plainHTTP   = `server gave HTTP response to HTTPS client`
 	untrusted   = `x509: `
-	// A line of BuildKit about an image, and not about what the Dockerfile runs.
+	// solve begins BuildKit's messages.
 	solve = `failed to solve: `
-	// What pushes: kaniko, the lifecycle, buildah, and push-step, whose URLs have /v2/ in them.
+	// pushing matches messages of kaniko, the lifecycle, buildah, and push-step, whose URLs contain
+	// /v2/.
 	pushing = `(checking push permission|failed to push|pushing |failed to export|failed to initialize|creating image|https?://[^ ]+/v2/)`
 )
 
-// reasons in the order in which they apply. They are made when the first build has failed.
+// reasons returns the table in the order in which the rows apply. It is built at the first failure.
 var reasons = sync.OnceValue(func() []reason {
 	re := regexp.MustCompile
 	return []reason{
-		// Whatever the log says.
+		// Reasons regardless of the log.
 		{reason: "StepOutOfMemory", meaning: "the build exceeded its memory, its disk or its time",
 			ended: "OOMKilled"},
 		{reason: api.ReasonEvicted},
@@ -151,7 +150,7 @@ var reasons = sync.OnceValue(func() []reason {
 		{reason: api.ReasonRepositoryNotFound},
 		{reason: "GitRemoteUnreachable", last: re(`^fatal: (unable to access|repository) '[^']*'`)},
 
-		// What the steps check themselves.
+		// Checks of the steps.
 		{reason: "DockerfileNotFound", author: true,
 			meaning: "the folder has no such Dockerfile, or the repository no such folder",
 			last:    re(`^the folder \S+ has no \S+; `)},
@@ -165,7 +164,7 @@ var reasons = sync.OnceValue(func() []reason {
 				`(failed to read dockerfile|.*failed to read dockerfile): .*no such file`),
 			remedy: "set the parameter DOCKERFILE, or spec.source.sourceSubfolder, to its location"},
 
-		// Registries, of base images first.
+		// Registries, beginning with those of base images.
 		{reason: api.ReasonRegistryUnreachable, meaning: "the registry refused or did not respond",
 			last: re(solve + `.*` + plainHTTP),
 			remedy: "the base image's registry speaks plain HTTP: set the parameter PLAIN_HTTP " +
@@ -193,7 +192,7 @@ var reasons = sync.OnceValue(func() []reason {
 			last: re(pushing + `.*(` + unreachable + `|` + untrusted +
 				`|status code (429|5\d\d)|TOOMANYREQUESTS)`)},
 
-		// What the author wrote.
+		// The author's code.
 		{reason: "DockerfileFailed", author: true,
 			meaning: "an instruction, a buildpack or the tests failed", last: re(solve),
 			detail: instruction},
@@ -212,7 +211,7 @@ var reasons = sync.OnceValue(func() []reason {
 	}
 })
 
-// AuthorsReasons returns the reasons that the author of a build has to fix, each once.
+// AuthorsReasons returns the reasons that the author of a build has to fix, without duplicates.
 func AuthorsReasons() (names []string) {
 	for _, r := range reasons() {
 		if r.author && !slices.Contains(names, r.reason) {
@@ -222,9 +221,8 @@ func AuthorsReasons() (names []string) {
 	return names
 }
 
-// serverFailed are the last words of git, of the libraries that steps speak to registries with,
-// of BuildKit and of buildah. A program that an author wrote does not end like that: a
-// registry's address has /v2/ in it.
+// serverFailed matches the last line of git, BuildKit, buildah and the steps' registry libraries
+// after a server failed. It does not match an author's program: a registry's address contains /v2/.
 var serverFailed = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(
 		`^fatal: unable to access '[^']*': (The requested URL returned error: (429|5\d\d)|Could not resolve host|Failed to connect|.*([Tt]imed out|[Cc]onnection reset))` +
@@ -237,12 +235,12 @@ var serverFailed = sync.OnceValue(func() *regexp.Regexp {
 var (
 	filePlace = regexp.MustCompile(`^([^\s:]+):(\d+)$`)
 	pointed   = regexp.MustCompile(`^\s*\d+ \| >>> (.*)$`)
-	// The number of the vertex and the seconds, which BuildKit puts in front of output.
+	// progress matches the number of the vertex and the seconds that BuildKit prints before output.
 	progress = regexp.MustCompile(`^(#\d+ )?\d+\.\d+( |$)`)
 )
 
-// instruction reads how BuildKit ends: between lines of dashes the output of the instruction,
-// then the file with its line, and an excerpt in which >>> points at the instruction.
+// instruction parses the end of BuildKit's log: the output of the instruction between lines of
+// dashes, the file with its line, and an excerpt in which >>> marks the instruction.
 func instruction(log []string) (place, line string) {
 	for i := len(log) - 1; i >= 0 && place == ""; i-- {
 		m := pointed.FindStringSubmatch(log[i])
@@ -275,7 +273,7 @@ func firstPointed(log []string) string {
 	return ""
 }
 
-// outputBefore is the last line of the output that BuildKit repeats between lines of dashes.
+// outputBefore returns the last line of the output that BuildKit repeats between lines of dashes.
 func outputBefore(log []string) string {
 	const dashes = "------"
 	end := len(log) - 1
@@ -302,7 +300,7 @@ var (
 	kanikoLog  = regexp.MustCompile(`^(INFO|WARN|DEBU|ERRO|TRAC|FATA)\[\d+\] `)
 )
 
-// kaniko logs each instruction before it runs it, and what it prints between.
+// kaniko parses the end of kaniko's log, which has each instruction before its output.
 func kaniko(log []string) (place, line string) {
 	last := log[len(log)-1]
 	if !strings.Contains(last, "waiting for process to exit") {
@@ -322,7 +320,7 @@ func kaniko(log []string) (place, line string) {
 
 var buildahStep = regexp.MustCompile(`^Error: building at STEP "((?:[^"\\]|\\.)*)": (.*)$`)
 
-// buildah names the instruction in its last line, and prints what it ran before.
+// buildah parses the end of buildah's log, which names the instruction after its output.
 func buildah(log []string) (place, line string) {
 	m := buildahStep.FindStringSubmatch(strings.TrimSpace(log[len(log)-1]))
 	if m == nil {
@@ -334,7 +332,7 @@ func buildah(log []string) (place, line string) {
 	return m[1], line
 }
 
-// before is the last line before the program's own, which often only counts.
+// before returns the line before the program's own last line, which often only counts problems.
 func before(log []string) (place, line string) {
 	for i := len(log) - 2; i >= 0; i-- {
 		if line := strings.TrimSpace(log[i]); line != "" {

@@ -1,4 +1,4 @@
-// Package findings makes one error of all that is wrong with a build, and lists it again.
+// Package findings combines the findings about a build into one error, and lists them again.
 package findings
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Of returns the findings of err, which may be nil, a *finding.Finding, or many joined ones. All
-// are errors, and the rule of each is the reason of the condition, one of the api.Reason constants.
-// An error of another kind becomes a finding without a place and a rule.
+// Of returns the findings of err, which may be nil, a *finding.Finding, or the error of Error or
+// Join. The rule of each finding is a reason of a condition, one of the api.Reason constants.
+// Another error becomes a finding without a place and a rule.
 func Of(err error) []*finding.Finding {
 	if err == nil {
 		return nil
@@ -34,7 +34,7 @@ func Of(err error) []*finding.Finding {
 	return []*finding.Finding{finding.Place{}.Fault("", err.Error(), "")}
 }
 
-// Join errors into one that lists all their findings.
+// Join combines errors into one that lists all their findings.
 func Join(errs ...error) error {
 	var all []*finding.Finding
 	for _, err := range errs {
@@ -65,8 +65,8 @@ func Error(found []*finding.Finding) error {
 	return all
 }
 
-// comparePlaces orders by file, line, object, key and its line. What has no place
-// comes last: the reason of a condition is that of the first finding.
+// comparePlaces orders by file, line, object, key and the key's line. Findings without a place come
+// last: the reason of a condition is that of the first finding.
 func comparePlaces(a, b finding.Place) int {
 	nowhere := func(p finding.Place) int {
 		if p.File == "" && p.Object.Kind == "" {
