@@ -10,16 +10,16 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// Keyless signs what builds of modes with attest: true have made by the controller's identity.
+// Keyless signs the images of modes with attest: true with the controller's identity.
 type Keyless struct {
-	// Fulcio certifies the controller's identity; empty if a key signs.
+	// Fulcio is the URL that certifies the controller's identity; empty if a key signs.
 	Fulcio     string `json:"fulcioURL,omitempty"`
 	Timestamps string `json:"timestampURL,omitempty"`
-	// TrustedRoot names a ConfigMap, whose key is trusted_root.json.
+	// TrustedRoot names a ConfigMap with the key trusted_root.json.
 	TrustedRoot string `json:"trustedRoot,omitempty"`
 }
 
-// check finds values that would leave out what an identity needs, or do nothing.
+// check returns an error for settings that are incomplete or have no effect.
 func (k Keyless) check(key string) error {
 	switch {
 	case k.Fulcio == "" && k.Timestamps == "" && k.TrustedRoot == "":

@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// CatalogGroups returns the API groups of the CRDs that the catalog may bring along.
+// CatalogGroups returns the API groups of the CRDs that the catalog may install.
 func CatalogGroups() (groups []string) {
 	for _, file := range catalogCRDs() {
 		group, _, _ := strings.Cut(file, "_")
@@ -18,7 +18,7 @@ func CatalogGroups() (groups []string) {
 	return slices.Compact(groups)
 }
 
-// catalogCRDs returns the files of these CRDs, each of which begins with the group.
+// catalogCRDs returns the files of these CRDs, whose names begin with the group.
 func catalogCRDs() (files []string) {
 	entries, err := templates.Files.ReadDir("crds/catalog")
 	if err != nil {
@@ -32,12 +32,12 @@ func catalogCRDs() (files []string) {
 	return files
 }
 
-// Catalog of agents and tools.
+// Catalog is the catalog of agents and tools.
 type Catalog struct {
 	Install bool `json:"enabled,omitempty"`
-	// Secret with the address of its PostgreSQL; empty is SQLite.
+	// Secret holds the address of a PostgreSQL database; empty means SQLite.
 	Secret string `json:"storeSecret,omitempty"`
-	// CRDs are the API groups whose CRDs the catalog brings along.
+	// CRDs lists the API groups whose CRDs are installed with the catalog.
 	CRDs []string `json:"crds,omitempty"`
 }
 
@@ -61,7 +61,7 @@ func (c Catalog) files() []string {
 	})
 }
 
-// postgres lets two replicas share a database whose address a Secret holds.
+// postgres returns a patch for two replicas that share the database whose address the Secret holds.
 func (c Catalog) postgres() map[string]any {
 	return map[string]any{
 		"target": map[string]any{"kind": "Deployment", "name": "armature-catalog"},

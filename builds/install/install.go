@@ -1,4 +1,4 @@
-// Package install makes the manifests of the controllers: of builds, of the catalog and of
+// Package install generates the manifests of the controllers: of builds, of the catalog and of
 // RenderedSources.
 package install
 
@@ -31,11 +31,11 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// digest is that of the controller's image, which a release is linked with.
+// digest is the digest of the controller's image; the linker sets it in a release.
 var digest string
 
-// ReleasedImage is the controller's, as this release publishes it; empty where this
-// build is not a release.
+// ReleasedImage returns the controller's image of this release, or "" if this program is not a
+// release.
 func ReleasedImage() string {
 	switch {
 	case !version.IsRelease():
@@ -46,44 +46,44 @@ func ReleasedImage() string {
 	return compose.ControllerRepository + ":" + version.String()
 }
 
-// Options of an installation. Their JSON names are those of the chart's values.
+// Options of an installation. The JSON names are those of the chart's values.
 type Options struct {
 	// Scope is cluster or namespaced.
 	Scope string `json:"mode,omitempty"`
 	// Namespace of the controllers.
 	Namespace string `json:"-"`
-	// Watch lists further namespaces to look after, in scope namespaced.
+	// Watch lists further namespaces for the controllers in scope namespaced.
 	Watch []string `json:"watch,omitempty"`
-	// Image of the controllers; empty is the release's.
+	// Image of the controllers; empty means the image of the release.
 	Image string `json:"image,omitempty"`
-	// Mirror serves the images of all steps; empty takes them from where they are published.
+	// Mirror serves the images of all steps; empty means the registries that publish them.
 	Mirror string `json:"imageMirror,omitempty"`
-	// PlainHTTP lists hosts that a Git login is sent to over http.
+	// PlainHTTP lists hosts that receive a Git login over http.
 	PlainHTTP []string `json:"plainHTTPHosts,omitempty"`
-	// Networks of Git servers to ask although they are refused by default.
+	// Networks lists networks of Git servers that are refused by default.
 	Networks []string `json:"gitAllowNetwork,omitempty"`
 	// Group is the API group of AgentBuild.
 	Group string `json:"apiGroup,omitempty"`
 	Queue
 	Isolation
-	// Shards are the values of the label sharding.fluxcd.io/key that have controllers of their own.
+	// Shards lists the values of the label sharding.fluxcd.io/key with their own controllers.
 	Shards []string `json:"shards,omitempty"`
-	// AttestKey signs attested builds: a Secret or a key of a KMS; empty is the default.
+	// AttestKey signs attested builds: a Secret or a key of a KMS; empty means the default Secret.
 	AttestKey string  `json:"attestKey,omitempty"`
 	Keyless   Keyless `json:"keyless,omitempty"`
 	Parts
-	// Global is what Helm passes to charts.
+	// Global has the values that Helm passes to all charts.
 	Global map[string]any `json:"global,omitempty"`
 }
 
-// Queue of builds: limits, or the LocalQueue of Kueue.
+// Queue limits the runs of builds by numbers, or by a LocalQueue of Kueue.
 type Queue struct {
 	MaxRunning             int    `json:"maxRunning,omitempty"`
 	MaxRunningPerNamespace int    `json:"maxRunningPerNamespace,omitempty"`
 	Name                   string `json:"queueName,omitempty"`
 }
 
-// Parts of an installation beside the controller of builds.
+// Parts are the optional parts of an installation.
 type Parts struct {
 	Catalog    Catalog    `json:"catalog,omitempty"`
 	Sources    Sources    `json:"sources,omitempty"`
@@ -98,12 +98,12 @@ type Sources struct {
 // Monitoring is a ServiceMonitor, a PrometheusRule and a dashboard of Grafana.
 type Monitoring struct {
 	Install bool `json:"enabled,omitempty"`
-	// Labels by which a Prometheus selects the first two.
+	// Labels by which a Prometheus selects the ServiceMonitor and the PrometheusRule.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// ReadValues reads a file with values of the chart into options, which keep what the file does
-// not set.
+// ReadValues reads a file with values of the chart into options. It keeps options that the file
+// does not set.
 func ReadValues(file string, into *Options) error {
 	data, err := os.ReadFile(file)
 	if err == nil {
@@ -118,7 +118,7 @@ func ReadValues(file string, into *Options) error {
 	return nil
 }
 
-// StepSettings reads what values decide about the steps of builds; no file is the release's.
+// StepSettings sets the settings of steps from a file with values; "" means the release's defaults.
 func StepSettings(file string, into *compose.Settings) (err error) {
 	var o Options
 	if file != "" {
@@ -129,7 +129,7 @@ func StepSettings(file string, into *compose.Settings) (err error) {
 	return err
 }
 
-// Manifests runs kustomize over the embedded base.
+// Manifests returns the manifests that kustomize builds from the embedded base.
 func (i Options) Manifests() ([]byte, error) {
 	disk := filesys.MakeFsInMemory()
 	err := fs.WalkDir(templates.Files, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -198,7 +198,7 @@ func (i Options) buildNamespace() string {
 	return i.BuildNamespace
 }
 
-// Check finds values that would make manifests which cannot work.
+// Check returns an error for options whose manifests could not work.
 func (i Options) Check() error {
 	own, queue := append([]string{i.Namespace}, i.Watch...), i.Queue
 	limited := queue.MaxRunning != 0 || queue.MaxRunningPerNamespace != 0
@@ -253,7 +253,7 @@ func (i Options) Check() error {
 	return nil
 }
 
-// overlay sets what the flags say on top of the base of the scope.
+// overlay returns the kustomization that applies the options to the base of the scope.
 func (i Options) overlay() map[string]any {
 	var patches []any
 	patch := func(name, op, path, value string) {
@@ -263,8 +263,8 @@ func (i Options) overlay() map[string]any {
 		})
 	}
 	const container = "/spec/template/spec/containers/0/"
-	// left out where the value is the controller's default
-	for _, flag := range [...]struct{ name, value, left string }{
+	// A flag whose value is the controller's default is omitted.
+	for _, flag := range [...]struct{ name, value, unset string }{
 		{"image-mirror", i.Mirror, ""},
 		{"plain-http-hosts", strings.Join(i.PlainHTTP, ","), ""},
 		{"git-allow-network", strings.Join(i.Networks, ","), ""},
@@ -277,7 +277,7 @@ func (i Options) overlay() map[string]any {
 		{"attest-key", i.AttestKey, ""},
 		{"api-group", i.Group, api.DefaultGroup},
 	} {
-		if flag.value != flag.left {
+		if flag.value != flag.unset {
 			patch("armature-controller", "add", container+"args/-", "--"+flag.name+"="+flag.value)
 		}
 	}
@@ -302,7 +302,7 @@ func (i Options) overlay() map[string]any {
 		text, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/metadata/labels",
 			"value": labels}})
 		if err != nil {
-			panic(err) // strings are JSON
+			panic(err) // strings always marshal
 		}
 		patches = append(patches, map[string]any{
 			"target": map[string]any{"group": "monitoring.coreos.com"}, "patch": string(text)})
@@ -319,12 +319,12 @@ func (i Options) overlay() map[string]any {
 // program is a controller that is installed.
 type program struct {
 	name, folder string
-	// namespaces is the place of the variable WATCH_NAMESPACES in a Deployment of scope namespaced,
-	// which is its last.
+	// namespaces is the index of the last variable, WATCH_NAMESPACES, in a Deployment of scope
+	// namespaced.
 	namespaces int
 }
 
-// programs returns those of an installation.
+// programs returns the controllers of the installation.
 func (i Options) programs() []program {
 	all := []program{{"armature-controller", "install", 3}}
 	if i.Catalog.Install {
@@ -336,7 +336,7 @@ func (i Options) programs() []program {
 	return all
 }
 
-// allNamespaces returns those that a namespaced controller looks after, its own first.
+// allNamespaces returns the namespaces of a namespaced controller, beginning with its own.
 func (i Options) allNamespaces() []string {
 	out := []string{i.Namespace}
 	for _, n := range i.Watch {
@@ -361,7 +361,7 @@ func (i Options) roles() (out []byte, _ error) {
 	return out, nil
 }
 
-// placed are the shipped objects of a file in another namespace than the controllers'.
+// placed returns the shipped objects of a file in another namespace than the controllers'.
 func (i Options) placed(file, namespace string) (out []byte, _ error) {
 	text, err := templates.Files.ReadFile(file)
 	if err != nil {

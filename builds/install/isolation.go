@@ -11,22 +11,22 @@ import (
 	"github.com/armature-dev/armature/render/deliver/isolation"
 )
 
-// Isolation of attested builds.
+// Isolation configures the runs of templates with attest: true or isolate: true.
 type Isolation struct {
-	// BuildNamespace is made for the runs of templates with attest: true or isolate: true; empty is
-	// armature-builds in scope cluster, and none in scope namespaced, where such builds are
-	// refused.
+	// BuildNamespace is created for these runs. Empty means armature-builds in scope cluster, and
+	// no namespace in scope namespaced, where these builds are refused.
 	BuildNamespace string `json:"buildNamespace,omitempty"`
-	// BuildEgress is what pods there may connect to; empty is anything but the metadata of clouds.
+	// BuildEgress lists the connections that pods there may open; empty allows all but those to the
+	// metadata services of clouds.
 	BuildEgress []networkingv1.NetworkPolicyEgressRule `json:"buildEgress,omitempty"`
 	// BuildRuntimeClass of the pods there; empty leaves it to the cluster.
 	BuildRuntimeClass string `json:"buildRuntimeClass,omitempty"`
-	// MaxIsolatedPerNamespace limits the runs there of each namespace of builds; empty is the
+	// MaxIsolatedPerNamespace limits the runs there of each namespace of builds; empty means the
 	// controller's default.
 	MaxIsolatedPerNamespace string `json:"maxIsolatedPerNamespace,omitempty"`
 }
 
-// check the settings of a build namespace, which is "" where there is none.
+// check validates the settings of a build namespace, which may be "".
 func (i Isolation) check(builds string) error {
 	if builds == "" && len(i.BuildEgress)+len(i.BuildRuntimeClass) > 0 {
 		return errors.New("buildEgress and buildRuntimeClass require buildNamespace")

@@ -11,10 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxShard is how long the name of a shard may be, which is the end of the names of Services.
+// maxShard limits the length of a shard's name, which is a suffix of the names of Services.
 const maxShard = validation.DNS1123LabelMaxLength - len("armature-controller-metrics-")
 
-// checkShards finds shards that could not work, or would not share what they have to.
+// checkShards returns an error for invalid shards, and for shards that lack a shared quota or
+// store.
 func (i Options) checkShards() error {
 	for n, s := range i.Shards {
 		switch {
@@ -44,7 +45,7 @@ var (
 	webhookArg = regexp.MustCompile(`(?m)^ *- --webhook-address=.*\n`)
 )
 
-// sharded returns the manifests with those of each shard. Webhooks are the default shard's.
+// sharded returns the manifests and those of each shard. Only the default shard serves webhooks.
 func (i Options) sharded(manifests string) (string, error) {
 	if len(i.Shards) == 0 {
 		return manifests, nil
