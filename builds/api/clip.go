@@ -6,11 +6,11 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// MaxMessage of a condition or a status, in bytes; the API server refuses a
+// MaxMessage is the limit of a condition's or a status's message in bytes; the API server refuses a
 // condition's message above 32 KiB.
 const MaxMessage = 4096
 
-// Clip bounds a text to MaxMessage and makes it plain: much of it was written by strangers.
+// Clip limits a text to MaxMessage and escapes unprintable characters. Much of it is not trusted.
 func Clip(content string) string {
 	content = text.Plain(content)
 	if len(content) <= MaxMessage {

@@ -8,26 +8,26 @@ import (
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
-// The names under which AgentBuild is published. A renamed generation of the
-// platform has another group, so callers pass the group on.
+// The names under which AgentBuild is published. A renamed generation of the platform has another
+// group, so callers pass the group on.
 const (
 	DefaultGroup = keys.Kagenti
-	// DefaultNamespace is the controller's.
+	// DefaultNamespace is the namespace of the controller.
 	DefaultNamespace = "armature-system"
 	Version          = "v1alpha1"
 	Kind             = "AgentBuild"
 )
 
-// GroupVersion of AgentBuild in group.
+// GroupVersion returns the group and version of AgentBuild in group.
 func GroupVersion(group string) schema.GroupVersion {
 	return schema.GroupVersion{Group: group, Version: Version}
 }
 
-// Finalizer that holds an AgentBuild of group until its runs are gone.
+// Finalizer returns the finalizer of an AgentBuild of group until its runs are deleted.
 func Finalizer(group string) string { return group + "/finalizer" }
 
-// RerunAnnotation on an AgentBuild of group: each new value starts the build
-// once more.
+// RerunAnnotation returns the annotation of an AgentBuild of group each new value of which starts
+// the build again.
 func RerunAnnotation(group string) string { return group + "/rerun" }
 
 // AddToScheme registers AgentBuild under group.

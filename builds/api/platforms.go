@@ -31,9 +31,8 @@ func IsDigest(text string) bool { return digestForm.MatchString(text) }
 // IsCommit reports whether a text is the full SHA of a commit.
 func IsCommit(text string) bool { return commitForm.MatchString(text) }
 
-// ReadPlatforms reads what a step reports of an image's platforms: PLATFORM=DIGEST,
-// separated by commas. An unknown or repeated platform is an error, as is a malformed
-// digest.
+// ReadPlatforms parses the platforms of an image that a step reports: PLATFORM=DIGEST, separated by
+// commas. An unknown or repeated platform and a malformed digest are errors.
 func ReadPlatforms(text string) ([]PlatformStatus, error) {
 	var out []PlatformStatus
 	for _, part := range strings.Split(text, ",") {

@@ -41,8 +41,7 @@ const (
 	RetryAny            RetryOn = "Any"
 )
 
-// Covers reports whether a failure of an attempt is to be followed by another
-// attempt. Nil covers nothing.
+// Covers reports whether another attempt follows the failure of an attempt. Nil covers no failure.
 func (r *Retries) Covers(attempt int32, failure *FailureDetails) bool {
 	return r != nil && attempt <= r.Limit &&
 		(slices.Contains(r.After, RetryAny) || failure != nil && failure.Cause != "")

@@ -46,9 +46,10 @@ type ReportStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// ReportFinalizer holds an AgentBuild of group until no status of it is left unfinished.
+// ReportFinalizer returns the finalizer of an AgentBuild of group until its last status on the
+// forge is final.
 func ReportFinalizer(group string) string { return group + "/report" }
 
-// SkippedAnnotation on an AgentBuild of group has the commit that starts no run, a space, and
-// why.
+// SkippedAnnotation returns the annotation of an AgentBuild of group that holds a commit which
+// starts no run, a space, and the reason.
 func SkippedAnnotation(group string) string { return group + "/skipped" }

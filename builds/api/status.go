@@ -252,8 +252,8 @@ type AgentBuildStatus struct {
 	Ignored *Inputs `json:"ignored,omitempty"`
 }
 
-// Claim says, for people, what status has of the attestation of builtImage. It proves nothing: the
-// statement in the registry does.
+// Claim returns the attestation of builtImage in status as a text for people. It proves nothing;
+// only the statement in the registry does.
 func (b *AgentBuild) Claim() string {
 	if a := b.Status.Attestation; a != nil && a.Image == b.Status.BuiltImage {
 		return fmt.Sprintf("SLSA level %d, %s (claimed by status, not verified)", a.Level,
@@ -262,8 +262,8 @@ func (b *AgentBuild) Claim() string {
 	return "unattested"
 }
 
-// Over reports whether nothing more is to come of the build by itself: it is done,
-// or it failed and is not tried again.
+// Over reports whether the build makes no more progress by itself: it succeeded, was cancelled, or
+// failed and is not retried.
 func (b *AgentBuild) Over() bool {
 	s := b.Status
 	switch s.Phase {
@@ -508,7 +508,7 @@ type FailureLocation struct {
 	Container string `json:"container"`
 }
 
-// RunKey is the namespace and the name of the last run.
+// RunKey returns the namespace and the name of the last run.
 func (b *AgentBuild) RunKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: cmp.Or(b.Status.PipelineRunNamespace, b.Namespace),
 		Name: b.Status.PipelineRunName}
