@@ -190,14 +190,19 @@ func makeTask(c *composer, s *step) {
 // order sets the steps that each step waits for: the step before it, or those of its row.
 func order(c *composer) {
 	rows := c.Template.Steps
-	// instead of a step that is left out are those that it would wait for
-	var instead func(name string, seen map[string]bool) []string
-	instead = func(name string, seen map[string]bool) (out []string) {
+	// enabled returns the enabled steps to wait for instead of a step that is left out: those that
+	// it would wait for. pending is true for a step while its own steps are determined, and false
+	// afterwards. It returns a missing step, or one that waits for itself, unchanged.
+	var enabled func(name string, pending map[string]bool) []string
+	enabled = func(name string, pending map[string]bool) (out []string) {
 		at := slices.IndexFunc(rows, func(row templates.Row) bool { return row.Name == name })
-		if c.named(name) != nil || seen[name] || at < 0 {
+		waits, done := pending[name]
+		if c.named(name) != nil || waits || at < 0 {
 			return []string{name}
+		} else if done {
+			return nil
 		}
-		seen[name] = true
+		pending[name] = true
 		var after []string
 		switch {
 		case rows[at].RunAfter != nil:
@@ -206,8 +211,9 @@ func order(c *composer) {
 			after = []string{rows[at-1].Name}
 		}
 		for _, a := range after {
-			out = append(out, instead(a, seen)...)
+			out = append(out, enabled(a, pending)...)
 		}
+		pending[name] = false
 		return out
 	}
 	last := ""
@@ -219,9 +225,9 @@ func order(c *composer) {
 		switch {
 		case s.row.RunAfter != nil:
 			for _, name := range *s.row.RunAfter {
-				for _, real := range instead(name, map[string]bool{}) {
-					if !slices.Contains(s.task.RunAfter, real) {
-						s.task.RunAfter = append(s.task.RunAfter, real)
+				for _, other := range enabled(name, map[string]bool{}) {
+					if !slices.Contains(s.task.RunAfter, other) {
+						s.task.RunAfter = append(s.task.RunAfter, other)
 					}
 				}
 			}
