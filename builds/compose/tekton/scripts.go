@@ -59,7 +59,8 @@ func command(script, name string) []string {
 }
 
 var (
-	anyVariable = text.Pattern(`\$\([A-Za-z0-9_.-]+\)`)
+	// anyVariable matches variables of Kubernetes and of Tekton, such as $(params["NAME"]).
+	anyVariable = text.Pattern(`\$\(([A-Za-z0-9_.-]+|params[.\[][^)]*)\)`)
 	// resultPath matches the variable for the file of a result, which Tekton replaces.
 	resultPath = text.Pattern(`^\$\(results\.[A-Za-z0-9_-]+\.path\)$`)
 )
