@@ -43,10 +43,11 @@ func Join(errs ...error) error {
 	return Error(all)
 }
 
-// most are reported at once; a hostile text has thousands.
+// most limits the findings of an error; a hostile text has thousands.
 const most = 100
 
-// Error lists the findings in a stable order without repetitions. It is nil without any.
+// Error combines findings into an error that lists them in a stable order without duplicates. It
+// returns nil if there are none.
 func Error(found []*finding.Finding) error {
 	if len(found) == 0 {
 		return nil
@@ -56,11 +57,18 @@ func Error(found []*finding.Finding) error {
 	})
 	all := &multierror.Error{ErrorFormat: format}
 	seen := map[string]bool{}
-	for _, f := range found[:min(len(found), most)] {
-		if text := f.Error(); !seen[text] {
-			seen[text] = true
-			all.Errors = append(all.Errors, f)
+	for _, f := range found {
+		text := f.Error()
+		if seen[text] {
+			continue
 		}
+		if len(all.Errors) == most {
+			all.Errors = append(all.Errors,
+				finding.Place{}.Fault("", "more problems are not listed", "fix these first"))
+			break
+		}
+		seen[text] = true
+		all.Errors = append(all.Errors, f)
 	}
 	return all
 }

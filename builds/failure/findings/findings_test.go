@@ -44,3 +44,26 @@ func TestFindingsInOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestFindingsAreLimited checks that repetitions do not displace other findings, and that findings
+// which are not listed are mentioned.
+func TestFindingsAreLimited(t *testing.T) {
+	var found []error
+	for range 150 {
+		found = append(found, finding.Place{File: "a.yaml"}.Fault("Rule", "is wrong", ""))
+	}
+	found = append(found, finding.Place{File: "b.yaml"}.Fault("Rule", "is wrong", ""))
+	if got := findings.Of(findings.Join(found...)); len(got) != 2 || got[1].File != "b.yaml" {
+		t.Errorf("%d findings, want one for each file", len(got))
+	}
+	for line := range 200 {
+		found = append(found, finding.Place{File: "c.yaml", Line: line}.Fault("Rule", "is wrong", ""))
+	}
+	err := findings.Join(found...)
+	if got := findings.Of(err); len(got) != 101 || got[100].Message != "more problems are not listed" {
+		t.Errorf("%d findings, the last is %v", len(got), got[len(got)-1])
+	}
+	if again := findings.Join(err, nil); again.Error() != err.Error() {
+		t.Errorf("joined again: %v", again)
+	}
+}
