@@ -232,15 +232,20 @@ func (r *Reader) logTail(ctx context.Context, namespace string, at *api.FailureL
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	limit, lines := int64(maxTail), max(r.LogLines, Lines)
-	data, err := r.Logs.Pods(namespace).GetLogs(at.Pod,
-		&corev1.PodLogOptions{Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
-	if err != nil {
-		log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod", at.Pod,
-			"error", err.Error())
-		return nil
+	// The kubelet cuts the end of lines that exceed the limit, so fewer lines are read then.
+	limit := int64(maxTail)
+	for lines := max(r.LogLines, Lines); ; lines = max(1, lines/2) {
+		data, err := r.Logs.Pods(namespace).GetLogs(at.Pod, &corev1.PodLogOptions{
+			Container: at.Container, TailLines: &lines, LimitBytes: &limit}).DoRaw(ctx)
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("the log of the failed step cannot be read", "pod",
+				at.Pod, "error", err.Error())
+			return nil
+		}
+		if len(data) < maxTail || lines == 1 {
+			return linesOf(data)
+		}
 	}
-	return linesOf(data)
 }
 
 // colour matches the escape sequences of colours, which the lifecycle of buildpacks prints.

@@ -1,8 +1,18 @@
 package failure
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/armature-dev/armature/builds/api"
 )
 
 // The lifecycle of buildpacks writes in colours, which hide nothing and are not kept; what
@@ -23,5 +33,39 @@ func TestLinesOf(t *testing.T) {
 	}
 	if got := linesOf([]byte("\n\n")); got != nil {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestLogTailOfLongLines checks that the end of a log is read if its lines are long: the kubelet
+// applies the limit of bytes after that of lines, from the first of these on.
+func TestLogTailOfLongLines(t *testing.T) {
+	var lines []string
+	for range 100 {
+		lines = append(lines, strings.Repeat("x", 2000))
+	}
+	const last = `error: failed to solve: process "/bin/sh -c make" did not complete: exit code: 2`
+	log := strings.Join(append(lines, last), "\n") + "\n"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tail, _ := strconv.Atoi(r.URL.Query().Get("tailLines"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limitBytes"))
+		all := strings.SplitAfter(strings.TrimSuffix(log, "\n"), "\n")
+		text := strings.Join(all[max(0, len(all)-tail):], "") + "\n"
+		fmt.Fprint(w, text[:min(len(text), limit)])
+	}))
+	defer server.Close()
+	clients, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Reader{Logs: clients.CoreV1(), LogLines: 20}
+	got := r.logTail(t.Context(), "team", &api.FailureLocation{Pod: "pod", Container: "step-build"})
+	if len(got) < 2 || got[len(got)-1] != last {
+		t.Errorf("%d lines, the last begins with %.100q", len(got), got[len(got)-1])
+	}
+	// A line that is longer than the limit alone is cut.
+	log = strings.Repeat("y", 2*maxTail)
+	got = r.logTail(t.Context(), "team", &api.FailureLocation{Pod: "pod", Container: "step-build"})
+	if len(got) != 1 || len(got[0]) != maxTail {
+		t.Errorf("%d lines of one that is too long", len(got))
 	}
 }
