@@ -80,6 +80,15 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 				problems = append(problems, err)
 				continue
 			}
+			read := templates.ConfigMap{Namespace: cm.Namespace, Name: cm.Name, File: d.file,
+				Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
+			if cm.Name == "" {
+				if isTemplate(read) || isStep(read) {
+					problems = append(problems, d.bad("metadata.name", "name the ConfigMap",
+						"is missing, so no build can use the template or step"))
+				}
+				continue
+			}
 			if previous, ok := added[cm.Name]; ok {
 				problems = append(problems, d.at("").At("metadata.name").Fault(
 					api.ReasonInvalidTemplate,
@@ -87,9 +96,7 @@ func (l *Library) add(folder fs.FS, root, prefix string) error {
 					"keep one of the two, or give the folder of one namespace"))
 				continue
 			}
-			added[cm.Name] = d.at("")
-			l.ConfigMaps[cm.Name] = templates.ConfigMap{Namespace: cm.Namespace, Name: cm.Name,
-				File: d.file, Line: d.root.Line, Labels: cm.Labels, Data: cm.Data}
+			added[cm.Name], l.ConfigMaps[cm.Name] = d.at(""), read
 		}
 		return nil
 	})

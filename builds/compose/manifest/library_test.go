@@ -65,3 +65,22 @@ spec:
 		}
 	}
 }
+
+// TestConfigMapsWithoutName checks that a template or step without a name is an error and no other
+// ConfigMap is.
+func TestConfigMapsWithoutName(t *testing.T) {
+	read := func(data string) error {
+		library := &manifest.Library{}
+		return library.AddDir(fstest.MapFS{"a.yaml": &fstest.MapFile{
+			Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {labels: {a: b}}\n" + data)}}, "dir")
+	}
+	for _, key := range []string{templates.TemplateKeyYAML, templates.StepKey} {
+		err := read("data: {" + key + ": \"steps: []\"}\n")
+		if err == nil || !strings.Contains(err.Error(), "dir/a.yaml:3: metadata.name: is missing") {
+			t.Errorf("%s without a name: %v", key, err)
+		}
+	}
+	if err := read("data: {setting: value}\n"); err != nil {
+		t.Errorf("another ConfigMap without a name: %v", err)
+	}
+}
