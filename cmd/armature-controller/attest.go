@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// attestFlags say who attests what builds of modes with attest: true have made.
+// attestFlags adds the flags that say who attests the images of modes with attest: true.
 func attestFlags(f *pflag.FlagSet, o *attester.Options) {
 	f.StringVar(&o.Key, "attest-key", attester.DefaultKey,
 		"key that attests: a Secret in the controller's namespace, as cosign generate-key-pair "+
@@ -32,7 +32,7 @@ func attestFlags(f *pflag.FlagSet, o *attester.Options) {
 			"accepts get a verification summary (VSA)")
 }
 
-// checkAttest refuses flags of attestFlags that are wrong, or that would do nothing.
+// checkAttest refuses flags of attestFlags that are wrong or have no effect.
 func checkAttest(given *pflag.FlagSet, o attester.Options) error {
 	switch {
 	case sign.KMSProgram(o.Key) == "" && len(validation.IsDNS1123Subdomain(o.Key)) > 0:

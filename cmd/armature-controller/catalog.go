@@ -121,8 +121,8 @@ func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespa
 	return together(ctx, tasks)
 }
 
-// isolatedRuns is the namespace whose runs the console shows: unless it is named, the one that is
-// made where all namespaces are watched.
+// isolatedRuns returns the namespace whose runs the console shows: the given one, or by default the
+// namespace that the installation creates if all namespaces are watched.
 func isolatedRuns(named string, watched []string) string {
 	if named == "" && len(watched) == 0 {
 		return "armature-builds"
@@ -175,7 +175,7 @@ func readNetworks(flag string, texts []string) (out []netip.Prefix, err error) {
 	return out, nil
 }
 
-// controllers that --controllers may name.
+// controllers are the names that --controllers accepts.
 var controllers = []string{"builds", "catalog", "sources"}
 
 func checkControllers(names []string) error {
@@ -190,9 +190,9 @@ func checkControllers(names []string) error {
 	return nil
 }
 
-// beside returns the options of a controller in a process in which other controllers may serve
-// metrics and probes already.
-func beside(others bool, o process.Options) process.Options {
+// listenOnce returns o without listeners for metrics and probes if another controller in the
+// process may have them already.
+func listenOnce(others bool, o process.Options) process.Options {
 	if others {
 		o.MetricsAddress, o.HealthAddress = "0", "0"
 	}

@@ -55,12 +55,12 @@ func limitMemory() {
 	}
 }
 
-// usageError is a wrong call: exit status 2.
+// usageError reports wrong usage: the exit status is 2.
 type usageError struct{ error }
 
 func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
 
-// flagsAlone refuses other arguments.
+// flagsAlone refuses arguments that are not flags.
 func flagsAlone(_ *cobra.Command, given []string) error {
 	if len(given) > 0 {
 		return usagef("unexpected argument %q: only flags are accepted", given[0])
@@ -145,13 +145,13 @@ func command() *cobra.Command {
 				})
 			}
 			if slices.Contains(names, "catalog") {
-				options := catalog.Options{Options: beside(builds, o.Options)}
+				options := catalog.Options{Options: listenOnce(builds, o.Options)}
 				tasks = append(tasks, func(ctx context.Context) error {
 					return c.run(ctx, cfg, o.Settings.BuildNamespace, options)
 				})
 			}
 			if slices.Contains(names, "sources") {
-				options := s.options(beside(len(names) > 1, o.Options), o.Dial)
+				options := s.options(listenOnce(len(names) > 1, o.Options), o.Dial)
 				tasks = append(tasks, func(ctx context.Context) error {
 					return sources.Run(ctx, cfg, options)
 				})
@@ -236,7 +236,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// check the flags that would make every build fail, or do nothing.
+// check refuses flags that would make every build fail, or that have no effect.
 func check(o controller.Options) error {
 	for _, n := range append([]string{o.Namespace}, o.Namespaces...) {
 		if len(validation.IsDNS1123Label(n)) > 0 {

@@ -35,7 +35,7 @@ func (s *sourcesOptions) flags(f *pflag.FlagSet) {
 			"authors read all sources")
 }
 
-// options of RenderedSources, with those of the process.
+// options returns the options of the RenderedSource controller, with those of the process.
 func (s *sourcesOptions) options(o process.Options, dial gitremote.Dial) controller.Options {
 	return controller.Options{
 		Options: o, Dir: s.dir, Address: s.address, AdvertisedAddress: s.advertised, Hosts: s.hosts,
@@ -43,7 +43,7 @@ func (s *sourcesOptions) options(o process.Options, dial gitremote.Dial) control
 	}
 }
 
-// check the flags that would publish nothing that Flux can fetch.
+// check refuses flags with which Flux could fetch nothing that is published.
 func (s *sourcesOptions) check() error {
 	if s.dir == "" {
 		return errors.New("--controllers=sources requires --artifact-dir")

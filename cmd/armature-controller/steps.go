@@ -20,14 +20,14 @@ import (
 	"github.com/armature-dev/armature/builds/source/archive"
 )
 
-// stepCommands are what steps of builds run. They are in this program because its image is the
-// one that a cluster with builds has anyway.
+// stepCommands returns the commands that build steps run. They are part of this program because
+// every cluster with builds has its image.
 func stepCommands() []*cobra.Command {
 	return []*cobra.Command{pushCommand(), basesCommand(), packCommand(), unpackCommand(),
 		forwardCommand(), connectCommand()}
 }
 
-// stepCommand takes flags alone, of which some are required.
+// stepCommand returns a command that takes only flags, some of which are required.
 func stepCommand(use, short string, run func() error, required ...string) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: flagsAlone,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +53,7 @@ func writeResult(file, text string) error {
 	return nil
 }
 
-// pushCommand is what push-step runs.
+// pushCommand returns the command of push-step.
 func pushCommand() *cobra.Command {
 	p := layout.Push{Keychain: authn.DefaultKeychain}
 	var digests, platforms, cacheImage, urlFile, digestFile, platformsFile string
@@ -117,7 +117,7 @@ func pushCommand() *cobra.Command {
 	return cmd
 }
 
-// basesCommand is what the last container of buildkit-build-step runs.
+// basesCommand returns the command of the last container of buildkit-build-step.
 func basesCommand() *cobra.Command {
 	var record, resultFile string
 	cmd := stepCommand("base-images",
@@ -153,7 +153,7 @@ func basesCommand() *cobra.Command {
 	return cmd
 }
 
-// packCommand is what pack-source-step runs.
+// packCommand returns the command of pack-source-step.
 func packCommand() *cobra.Command {
 	var p archive.Pack
 	var digestFile string
@@ -177,7 +177,7 @@ func packCommand() *cobra.Command {
 	return cmd
 }
 
-// unpackCommand is what the first container of a step with sourceFrom runs.
+// unpackCommand returns the command of the first container of a step with sourceFrom.
 func unpackCommand() *cobra.Command {
 	var u archive.Unpack
 	cmd := stepCommand("unpack-source",
@@ -196,10 +196,10 @@ func unpackCommand() *cobra.Command {
 	return cmd
 }
 
-// forwardCommand passes connections on, for builds on a machine whose BuildKit has a loopback
-// address of its own: `armature build run --local` runs it there, with a socket that leads
-// back to its registry and its sources. Where the address is in use, nothing has to be
-// passed on: it is the same loopback.
+// forwardCommand forwards connections for builds on a machine whose BuildKit has its own loopback
+// address: `armature build run --local` runs it there, with a socket that leads back to its
+// registry and its sources. If the address is in use, the loopback is the same and needs no
+// forwarding.
 func forwardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "forward ADDRESS SOCKET",
@@ -226,9 +226,9 @@ func forwardCommand() *cobra.Command {
 	}
 }
 
-// connectCommand connects to an address, or listens on one: `armature check --cluster=probe` finds
-// out with it whether a network enforces NetworkPolicies. The exit status is 1 where the last of
-// its attempts did not connect. A policy may take a moment to apply to a new pod.
+// connectCommand connects to an address, or listens on one. `armature check --cluster=probe` uses
+// it to find out whether a network enforces NetworkPolicies. A policy may take a moment to apply to
+// a new pod, so only the last attempt decides the exit status: 1 if it did not connect.
 func connectCommand() *cobra.Command {
 	var listen string
 	var lasting time.Duration

@@ -53,17 +53,17 @@ Exit status: 0 done, 1 findings of severity error or failure, 2 usage.
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// usageError is a wrong call: exit status 2.
+// usageError reports wrong usage: the exit status is 2.
 type usageError struct{ error }
 
 func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	findings, err := command(args, stdin, stdout)
-	// hosts show the rest from the results
-	shown := slices.DeleteFunc(slices.Clone(findings),
+	// Hosts show the findings for information from the results.
+	printed := slices.DeleteFunc(slices.Clone(findings),
 		func(f finding.Finding) bool { return f.Severity == finding.Info })
-	if failed := host.WriteFindings(stderr, "text", shown); err == nil {
+	if failed := host.WriteFindings(stderr, "text", printed); err == nil {
 		err = failed
 	}
 	switch {
@@ -118,7 +118,7 @@ func command(args []string, stdin io.Reader, stdout io.Writer) ([]finding.Findin
 	return list(args, stdin, stdout)
 }
 
-// list is the KRM function: a ResourceList in, a ResourceList out.
+// list runs as a KRM function: it reads a ResourceList and writes one.
 func list(names []string, stdin io.Reader, stdout io.Writer) ([]finding.Finding, error) {
 	src, err := source.ReadStream(stdin)
 	if err == nil && len(src.Files[0].Data) == 0 {
@@ -142,7 +142,7 @@ func list(names []string, stdin io.Reader, stdout io.Writer) ([]finding.Finding,
 	return findings, err
 }
 
-// tree is the Argo CD plugin's generate command.
+// tree implements the generate command of the Argo CD plugin.
 func tree(root string, stdout io.Writer) ([]finding.Finding, error) {
 	files := []render.File{{Path: render.LockFile}}
 	folder := root
@@ -153,14 +153,14 @@ func tree(root string, stdout io.Writer) ([]finding.Finding, error) {
 	return host.From(folder, files, findings), err
 }
 
-// generate renders a package and lists its files.
+// generate renders a package and appends its files to files.
 func generate(root, folder string, files *[]render.File,
 	stdout io.Writer) ([]finding.Finding, error) {
 	if _, err := os.Stat(root); err != nil {
 		return nil, err
 	}
 	opt, findings, err := settings(folder)
-	*files = append(*files, besides(opt, findings)...)
+	*files = append(*files, configFiles(opt, findings)...)
 	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
@@ -183,7 +183,7 @@ func generate(root, folder string, files *[]render.File,
 				filepath.Join(folder, file))
 	}
 	*files = append(*files, src.Files...)
-	for _, f := range found { // about what is left out
+	for _, f := range found { // about excluded files
 		*files = append(*files, render.File{Path: f.File})
 	}
 	findings = append(findings, found...)
@@ -191,7 +191,7 @@ func generate(root, folder string, files *[]render.File,
 	objects := 0
 	opt.ObjectsOnly, opt.Workers = true, 1
 	found, _, err = render.Stream(src, opt, func(file string, data []byte) error {
-		// Argo CD applies all that it gets, also what is for tools.
+		// Argo CD applies everything that it receives, including objects that are only for tools.
 		text, n, err := host.ForCluster(render.File{Path: file, Data: data})
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
@@ -225,8 +225,8 @@ func settings(folder string) (opt render.Options, findings []finding.Finding, er
 	return opt, append(findings, found...), err
 }
 
-// besides names the files that settings reads, and those that its findings are about.
-func besides(opt render.Options, findings []finding.Finding) (files []render.File) {
+// configFiles returns the files that settings reads, and those that its findings are about.
+func configFiles(opt render.Options, findings []finding.Finding) (files []render.File) {
 	if opt.Config != nil {
 		files = append(files, render.File{Path: opt.Config.Origin.File})
 	}
@@ -236,7 +236,7 @@ func besides(opt render.Options, findings []finding.Finding) (files []render.Fil
 	return files
 }
 
-// release is Helm's post-renderer, with the configuration in a folder.
+// release runs as Helm's post-renderer, with the configuration in a folder.
 func release(folder string, stdin io.Reader, stdout io.Writer) ([]finding.Finding, error) {
 	if info, err := os.Stat(folder); err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func release(folder string, stdin io.Reader, stdout io.Writer) ([]finding.Findin
 		return nil, fmt.Errorf("%s is not a folder", folder)
 	}
 	opt, findings, err := settings(folder)
-	findings = host.From(folder, besides(opt, findings), findings)
+	findings = host.From(folder, configFiles(opt, findings), findings)
 	if err != nil || finding.Failed(findings) {
 		return findings, err
 	}
@@ -259,9 +259,8 @@ func release(folder string, stdin io.Reader, stdout io.Writer) ([]finding.Findin
 	return findings, err
 }
 
-// withParameters changes the configuration by the parameters of an Argo CD
-// application: those that are announced in plugin.yaml, named as in the
-// RenderConfig's spec.
+// withParameters overrides the configuration with the parameters of an Argo CD application.
+// plugin.yaml announces them, with the names that they have in the RenderConfig's spec.
 func withParameters(config *api.RenderConfig,
 	parameters string) (*api.RenderConfig, []finding.Finding, error) {
 	if parameters == "" || parameters == "null" {

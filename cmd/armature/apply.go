@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// applyCommand is `armature apply`: render, and bring it into a cluster.
+// applyCommand returns `armature apply`, which renders a package and applies it to a cluster.
 func applyCommand() *cobra.Command {
 	var k cli.Cluster
 	var p cli.Package

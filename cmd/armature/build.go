@@ -8,8 +8,7 @@ import (
 	"github.com/armature-dev/armature/cmd/internal/localbuild"
 )
 
-// buildCommand is `armature build`: AgentBuilds, from a plan without a cluster to
-// the logs of a run.
+// buildCommand returns `armature build`, which plans, runs and watches AgentBuilds.
 func buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",

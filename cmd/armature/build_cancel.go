@@ -34,7 +34,7 @@ func buildDeleteCommand() *cobra.Command {
 		})
 }
 
-// buildVerbCommand does something with one AgentBuild, and says that it is done.
+// buildVerbCommand returns a command that runs do on one AgentBuild and prints that it is done.
 func buildVerbCommand(verb, short, done string,
 	do func(cmd *cobra.Command, c *client.Client, b *api.AgentBuild) error) *cobra.Command {
 	var k cli.Cluster

@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// connect to the AgentBuilds of a cluster.
+// connect returns a client for the AgentBuilds of a cluster.
 func connect(cmd *cobra.Command, k *cli.Cluster) (*client.Client, error) {
 	group := cmd.Flag("api-group").Value.String()
 	config, namespace, err := k.Rest()
@@ -32,13 +32,14 @@ func connect(cmd *cobra.Command, k *cli.Cluster) (*client.Client, error) {
 	return client.Connect(config, namespace, group)
 }
 
-// doorUsage of the flag with a catalog's address, whose default is in ARMATURE_CATALOG.
+// doorUsage describes the flag with a catalog's address, whose default is in ARMATURE_CATALOG.
 const doorUsage = "address of the catalog, whose console shows runs that you may not read " +
 	"yourself, such as https://localhost:8443"
 
 func knownCatalog() *cli.Catalog { return &cli.Catalog{Address: os.Getenv("ARMATURE_CATALOG")} }
 
-// doorAt a catalog; nil where its address is not known.
+// doorAt returns a function that connects to the console of a catalog, or nil if its address is not
+// known.
 func doorAt(cmd *cobra.Command, k *cli.Cluster, at *cli.Catalog) func() (client.Door, error) {
 	if at.Address == "" {
 		return nil
@@ -91,7 +92,7 @@ func named(k *cli.Cluster, do func(cmd *cobra.Command, c *client.Client,
 	}
 }
 
-// missing adds to the error about a build that does not exist which builds do.
+// missing adds to a not-found error which builds exist.
 func missing(ctx context.Context, c *client.Client, name string, err error) error {
 	if !apierrors.IsNotFound(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
@@ -118,7 +119,7 @@ func completeBuilds(k *cli.Cluster) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string,
 		_ string) (names []string, _ cobra.ShellCompDirective) {
 		if c, err := connect(cmd, k); err == nil && len(given) == 0 {
-			list, _ := c.List(cmd.Context()) // none where it fails
+			list, _ := c.List(cmd.Context()) // none if it fails
 			for _, b := range list.Items {
 				names = append(names, b.Name)
 			}

@@ -49,7 +49,7 @@ func buildDescribeCommand() *cobra.Command {
 	return cmd
 }
 
-// describe a build in plain text: much of its status was written by strangers.
+// describe prints a build as plain text. Much of its status is untrusted.
 func describe(out io.Writer, b *api.AgentBuild, tasks []api.TaskStatus) error {
 	var body strings.Builder
 	table := tabwriter.NewWriter(&body, 0, 4, 2, ' ', 0)

@@ -67,7 +67,7 @@ build that sets every parameter. Templates of a folder may use the shipped steps
 	return cmd
 }
 
-// buildLint is the report for machines.
+// buildLint is the report for programs.
 type buildLint struct {
 	Checked  int                `json:"checked"` // templates and steps
 	Problems []buildLintProblem `json:"problems"`
@@ -81,8 +81,8 @@ type buildLintProblem struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// printBuildLint prints the report. Problems, and warnings where they are strict,
-// are exit status 1, as in text.
+// printBuildLint prints the report. The exit status is 1 with problems, or with warnings if strict
+// is set, as in text.
 func printBuildLint(out io.Writer, format string, strict bool, checked int, warnings []string,
 	problems error) error {
 	report := buildLint{Checked: checked, Problems: []buildLintProblem{},

@@ -58,7 +58,7 @@ func buildListCommand() *cobra.Command {
 	return cmd
 }
 
-// ready is why a build is ready or not, as the column of kubectl.
+// ready returns the reason of the condition Ready, which kubectl shows in a column.
 func ready(b *api.AgentBuild) string {
 	if c := meta.FindStatusCondition(b.Status.Conditions, api.ConditionReady); c != nil {
 		return text.Plain(c.Reason)

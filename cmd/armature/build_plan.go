@@ -115,7 +115,7 @@ The flowchart omits dependencies that follow from others.`,
 	return cmd
 }
 
-// planFormats are those of -o, the default first.
+// planFormats returns the formats of -o, the default first.
 func planFormats(drawn bool) []string {
 	if drawn {
 		return client.Formats()

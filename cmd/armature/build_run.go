@@ -106,12 +106,12 @@ accepts it as a build of the platform.`,
 	return cmd
 }
 
-// await the end of a build. It prints each change of its state and of its tasks once.
+// await waits for the end of a build. It prints each change of its state and of its tasks once.
 func await(ctx context.Context, cmd *cobra.Command, c *client.Client, b *api.AgentBuild,
 	generation int64) error {
 	name := b.Namespace + "/" + b.Name
-	shown := cli.Begin(cmd.ErrOrStderr(), false, "waiting for "+name)
-	defer func() { shown.End() }()
+	activity := cli.Begin(cmd.ErrOrStderr(), false, "waiting for "+name)
+	defer func() { activity.End() }()
 	printed := map[string]bool{}
 	last := ""
 	return c.Await(ctx, b, generation, func(now *api.AgentBuild) {
@@ -135,10 +135,10 @@ func await(ctx context.Context, cmd *cobra.Command, c *client.Client, b *api.Age
 		if len(lines) == 0 {
 			return
 		}
-		shown.End()
+		activity.End()
 		for _, line := range lines {
 			fmt.Fprintln(cmd.OutOrStdout(), line)
 		}
-		shown = cli.Begin(cmd.ErrOrStderr(), false, fmt.Sprintf("%s is %s", name, now.Status.Phase))
+		activity = cli.Begin(cmd.ErrOrStderr(), false, fmt.Sprintf("%s is %s", name, now.Status.Phase))
 	})
 }

@@ -95,12 +95,12 @@ func (s *cardSigning) file(cmd *cobra.Command, file string) error {
 }
 
 func (s *cardSigning) packageCards(cmd *cobra.Command, path string) error {
-	src, opt, _, shown, err := s.Load(cmd, path, "", "rendering")
+	src, opt, _, activity, err := s.Load(cmd, path, "", "rendering")
 	if err != nil {
 		return err
 	}
 	cards, findings, err := cardsOf(src, opt)
-	shown.End()
+	activity.End()
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ type packagedCard struct {
 	payload []byte
 }
 
-// cardsOf returns the cards of what a render makes, each once.
+// cardsOf returns the agent cards that a render generates, without duplicates.
 func cardsOf(src render.Source,
 	opt render.Options) (cards []packagedCard, findings []finding.Finding, err error) {
 	opt.ObjectsOnly = true
@@ -183,7 +183,7 @@ func cardsOf(src render.Source,
 	return cards, findings, nil
 }
 
-// signCards signs cards and returns the lock's entries of them. Signatures of the same key stay.
+// signCards signs cards and returns their entries for the lock. Signatures by the same key stay.
 func signCards(ctx context.Context, session *sign.Session, cards []packagedCard,
 	before []api.LockedCard) (after []api.LockedCard, signed int, err error) {
 	header, err := session.CardHeader()

@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/render/needs"
 )
 
-// probe is the word of --cluster with which check makes pods.
+// probe is the value of --cluster with which check creates pods.
 const probe = "probe"
 
 func checkCommand() *cobra.Command {
@@ -74,7 +74,8 @@ whether NetworkPolicies are enforced, and removes them.`,
 				}); err != nil {
 					return err
 				}
-				// not interruptibly: it ends with the context, once it has removed the pods
+				// Probe ends with the context, after it has removed the pods, so it is not run
+				// interruptibly.
 				if cluster == probe {
 					if err := preflight.Probe(cmd.Context(), config,
 						all); cmd.Context().Err() != nil {
@@ -98,18 +99,18 @@ whether NetworkPolicies are enforced, and removes them.`,
 }
 
 func needsOf(cmd *cobra.Command, in *cli.Input, given string) ([]needs.Need, error) {
-	src, opt, findings, shown, err := in.Load(cmd, given, "", "rendering")
+	src, opt, findings, activity, err := in.Load(cmd, given, "", "rendering")
 	if err != nil {
 		return nil, err
 	}
-	defer shown.End()
+	defer activity.End()
 	if file := in.Kustomization(src); file != "" {
 		return nil, fmt.Errorf(
 			"%s has to be built first\n  hint: kustomize build … | armature check -", file)
 	}
 	opt.ObjectsOnly = true
 	r, err := render.Run(src, opt)
-	shown.End()
+	activity.End()
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
-// deleteCommand is `armature delete`: take a package out of a cluster.
+// deleteCommand returns `armature delete`, which deletes a package from a cluster.
 func deleteCommand() *cobra.Command {
 	var k cli.Cluster
 	var r cli.Report

@@ -24,15 +24,15 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// The exit status of diff, as that of other programs of this name: 1 says that
-// something differs, 2 that nobody knows.
+// The exit status of diff is that of other programs with this name: 1 if there is a difference, 2
+// if the comparison failed.
 const (
 	statusDiffers = cli.ExitStatus(1)
 	statusFailed  = cli.ExitStatus(2)
 )
 
-// diffCommand is `armature diff`: what a change means against a Git revision, or
-// what an apply would change in a cluster.
+// diffCommand returns `armature diff`, which compares a package with a Git revision or with a
+// cluster.
 func diffCommand() *cobra.Command {
 	var revision revisionDiff
 	var live clusterDiff
@@ -158,8 +158,8 @@ func (d *revisionDiff) run(cmd *cobra.Command, path, format string) (differs boo
 	return !report.Empty(), nil
 }
 
-// derived prints the findings about policies that one side has and the other has not: what
-// policies would allow that are only reported.
+// derived prints the findings about policies that only one side has. They say what policies that
+// are only reported would allow.
 func (d *revisionDiff) derived(cmd *cobra.Command, before, after []finding.Finding) error {
 	print := func(title string, of, but []finding.Finding) error {
 		known := map[string]bool{}
@@ -179,25 +179,25 @@ func (d *revisionDiff) derived(cmd *cobra.Command, before, after []finding.Findi
 		print("policies now:", after, before))
 }
 
-// compare both sides. before and after are what each of them reports.
+// compare renders and compares both sides. before and after are their findings.
 func (d *revisionDiff) compare(cmd *cobra.Command,
 	path string) (report compare.Report, before, after []finding.Finding, err error) {
-	old, before, was, err := d.render(cmd, path, d.against)
+	old, before, foundOld, err := d.render(cmd, path, d.against)
 	if err != nil {
 		return report, nil, nil, err
 	}
-	now, after, is, err := d.render(cmd, path, d.to)
+	now, after, foundNew, err := d.render(cmd, path, d.to)
 	if err != nil {
 		return report, nil, nil, err
 	}
-	if !was && !is {
+	if !foundOld && !foundNew {
 		return report, nil, nil, fmt.Errorf(
 			"%s has no manifests, neither in %s nor in %s: correct the path", path, d.against, side(d.to))
 	}
 	return compare.Packages(old, now), before, after, nil
 }
 
-// side names one of the two that are compared.
+// side returns the name of a side for people.
 func side(ref string) string {
 	if ref == "" {
 		return "the working tree"
@@ -205,13 +205,13 @@ func side(ref string) string {
 	return ref
 }
 
-// render renders the package as a revision has it, or as the working tree has it
-// where none is named. A package that is not found there is empty.
+// render renders the package of a revision, or of the working tree if ref is empty. A package that
+// does not exist there is empty.
 func (d *revisionDiff) render(cmd *cobra.Command,
 	path, ref string) (p compare.Package, findings []finding.Finding, found bool, err error) {
 	in := d.Input
-	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
-	defer shown.End()
+	activity := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+	defer activity.End()
 	var src render.Source
 	var opt render.Options
 	if ref == "" {
@@ -242,7 +242,7 @@ func (d *revisionDiff) render(cmd *cobra.Command,
 	if !finding.Failed(findings) {
 		var more []finding.Finding
 		if p, more, err = compare.Render(cli.InterruptibleSource(cmd,
-			shown.Reading("rendering "+side(ref), src)), opt); err != nil {
+			activity.Reading("rendering "+side(ref), src)), opt); err != nil {
 			return p, nil, false, err
 		}
 		findings = append(findings, more...)
@@ -258,18 +258,18 @@ func (d *revisionDiff) render(cmd *cobra.Command,
 			findings = append(findings, more...)
 		}
 	}
-	shown.End()
+	activity.End()
 	if finding.Failed(findings) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s does not render:\n", side(ref))
 		if in.Quiet = true; ref != "" {
-			in.Folder = "" // the folder of a revision is nobody's
+			in.Folder = "" // the folder of a revision is temporary
 		}
 		return compare.Package{}, nil, false, in.Report(cmd, findings)
 	}
 	return p, findings, true, nil
 }
 
-// clusterDiff compares a package with what a cluster has.
+// clusterDiff compares a package with the objects of a cluster.
 type clusterDiff struct {
 	cli.Cluster
 	cli.Package
@@ -303,7 +303,8 @@ func (d *clusterDiff) run(cmd *cobra.Command, path, format string) (differs bool
 	return differs, multi.Errors(err, out.Flush())
 }
 
-// printDiff says whether anything differs. Problems go to problems.
+// printDiff prints the differences and reports whether there are any. It writes conflicts and
+// refusals to problems.
 func printDiff(out, problems io.Writer, plan *apply.Plan, format string,
 	color bool) (differs bool, err error) {
 	l := cli.ListPlan(plan, true)
@@ -340,7 +341,7 @@ func printDiff(out, problems io.Writer, plan *apply.Plan, format string,
 	return differs, cli.PrintObjects(out, format, l)
 }
 
-// changesOf returns what a page shows of a listing with diffs.
+// changesOf converts a listing with diffs for the HTML page.
 func changesOf(l cli.PlanListing) page.Changes {
 	c := page.Changes{Title: "Package " + l.Package.Name + " in namespace " + l.Package.Namespace}
 	var counts []string
@@ -357,7 +358,7 @@ func changesOf(l cli.PlanListing) page.Changes {
 	return c
 }
 
-// diffColor is that of a line of a unified diff.
+// diffColor returns the color of a line of a unified diff.
 func diffColor(line string) string {
 	switch {
 	case strings.HasPrefix(line, "diff "), strings.HasPrefix(line, "--- "),

@@ -54,12 +54,12 @@ brackets: data[envoy.yaml].`,
 			if err != nil {
 				return err
 			}
-			src, opt, findings, shown, err := in.Load(cmd, folder, "", "explaining")
+			src, opt, findings, activity, err := in.Load(cmd, folder, "", "explaining")
 			if err != nil {
 				return err
 			}
 			explained, found, err := explain.File(src, opt, file, pick)
-			shown.End()
+			activity.End()
 			if err != nil {
 				return err
 			}
@@ -123,8 +123,8 @@ func writeExplanation(w io.Writer, format string, e explain.Explanation) error {
 	case "json", "yaml":
 		return cli.Encode(w, format, e)
 	}
-	// blame: the number of the line, its text, and behind it the reason, in one column where the
-	// text permits
+	// As in git blame, each line has its number, its text and then the reason, which is aligned in
+	// one column if the text is short enough.
 	const column = 72
 	digits := 1
 	if n := len(e.Lines); n > 0 {

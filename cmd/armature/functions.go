@@ -75,7 +75,7 @@ type functionRow struct {
 	Summary string `json:"summary" yaml:"summary"`
 }
 
-// schemas are the kinds that have one.
+// schemas are the types of the kinds that have a JSON Schema.
 var schemas = map[string]any{
 	"RenderConfig": api.RenderConfig{}, "TokenExchange": api.TokenExchange{},
 	"AgentTrace": api.AgentTrace{}, "AgentCard": api.AgentCard{},

@@ -26,7 +26,7 @@ type hydration struct {
 	into, forge  string // the pull request
 	images       cli.ImageGate
 
-	found []finding.Finding // of all packages, with files as they are found from the working folder
+	found []finding.Finding // of all packages, with paths relative to the working folder
 }
 
 func hydrateCommand() *cobra.Command {
@@ -131,7 +131,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 		}
 		rendered = append(rendered, p)
 	}
-	h.Place = cli.Place{} // found names files as they are
+	h.Place = cli.Place{} // the paths in found are final
 	if err := h.Report(cmd, h.found); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (h *hydration) run(cmd *cobra.Command, given []string) error {
 	return propose(cmd, to, result.Commit, *proposal, h.Quiet)
 }
 
-// proposal is the pull request that is asked for; nil for none.
+// proposal returns the requested pull request, or nil if none is requested.
 func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.Proposal, error) {
 	switch {
 	case h.into == "" && h.forge == "":
@@ -176,8 +176,8 @@ func (h *hydration) proposal(ctx context.Context, to *hydrate.Branch) (*hydrate.
 	return proposalTo(ctx, to, h.into, h.forge)
 }
 
-// proposalTo is a pull request into a branch, on a forge that the name of its host shows if
-// kind is empty.
+// proposalTo returns a pull request into a branch. If kind is empty, the name of the host decides
+// which forge it is.
 func proposalTo(ctx context.Context, to *hydrate.Branch,
 	into, kind string) (*hydrate.Proposal, error) {
 	f, err := forgeOf(ctx, to.Folder, kind, "--pull-request")
@@ -203,14 +203,15 @@ func propose(cmd *cobra.Command, to *hydrate.Branch, commit string, p hydrate.Pr
 	return nil
 }
 
-// forgeFlag adds --forge, of which usage is how its explanation begins.
+// forgeFlag adds --forge, whose description begins with usage.
 func forgeFlag(cmd *cobra.Command, kind *string, usage string) {
 	names, _ := forge.Names()
 	cli.WordFlag(cmd, kind, "forge", "", "", usage+" of the remote origin: "+
 		strings.Join(names, ", ")+" (default: by the name of its host)", "forge", names...)
 }
 
-// forgeOf the remote origin of a clone, with the token of the environment. flag needs it.
+// forgeOf returns the forge of the remote origin of a clone, with the token of the environment.
+// flag names the flag that needs it, for errors.
 func forgeOf(ctx context.Context, clone, kind, flag string) (forge.Forge, error) {
 	names, variables := forge.Names()
 	remote, err := gitrun.OriginURL(ctx, clone)
@@ -232,7 +233,7 @@ func forgeOf(ctx context.Context, clone, kind, flag string) (forge.Forge, error)
 	return new(forge.Clients).Open(kind, remote, forge.Credential{Token: token})
 }
 
-// target is the branch, of the repository that the first package is in.
+// target returns the branch to write to, in the repository of the first package.
 func (h *hydration) target(ctx context.Context, r cli.Revision) (*hydrate.Branch, error) {
 	to := &hydrate.Branch{Folder: r.Repository, Name: h.branch, Commit: r.Commit, Push: h.push}
 	var err error
@@ -264,7 +265,7 @@ func (h *hydration) target(ctx context.Context, r cli.Revision) (*hydrate.Branch
 	return to, nil
 }
 
-// uncommitted warns where the packages in the working tree are not those that are rendered.
+// uncommitted warns if the packages in the working tree differ from those that are rendered.
 func (h *hydration) uncommitted(cmd *cobra.Command, repository string, paths []string) error {
 	words := []string{"--no-optional-locks", "status", "--porcelain", "--no-renames",
 		"--ignore-submodules=all", "--"}
@@ -281,7 +282,7 @@ func (h *hydration) uncommitted(cmd *cobra.Command, repository string, paths []s
 	return nil
 }
 
-// render renders a package as its revision has it.
+// render renders a package of a revision.
 func (h *hydration) render(cmd *cobra.Command, dir string,
 	r cli.Revision) (p hydrate.Package, err error) {
 	ctx := cmd.Context()
@@ -299,8 +300,8 @@ func (h *hydration) render(cmd *cobra.Command, dir string,
 			return p, fmt.Errorf("%s is not in HEAD: commit it first", name)
 		}
 	}
-	shown := cli.Begin(cmd.ErrOrStderr(), h.Quiet, "reading "+dir)
-	defer shown.End()
+	activity := cli.Begin(cmd.ErrOrStderr(), h.Quiet, "reading "+dir)
+	defer activity.End()
 	src, opt, findings, found, err := in.OpenRevision(cmd, r, stage)
 	if err != nil {
 		return p, err
@@ -310,7 +311,7 @@ func (h *hydration) render(cmd *cobra.Command, dir string,
 	if src.Folder == "" {
 		return p, cli.Usagef("%s is a file: name the folder of the package", dir)
 	}
-	in.Folder = dir // and not the stage, which nobody knows
+	in.Folder = dir // for findings, instead of the temporary stage
 	if file := in.Kustomization(src); file != "" {
 		return p, fmt.Errorf("%s has to be built first\n  hint: let CI commit the result of "+
 			"kustomize build, or let Argo CD's own kustomize build it (kustomize.buildOptions: "+
@@ -320,7 +321,7 @@ func (h *hydration) render(cmd *cobra.Command, dir string,
 	if !finding.Failed(findings) {
 		opt.ObjectsOnly = true
 		if result, err = render.Run(cli.InterruptibleSource(cmd,
-			shown.Reading("rendering "+dir, src)), opt); err != nil {
+			activity.Reading("rendering "+dir, src)), opt); err != nil {
 			return p, err
 		}
 	}

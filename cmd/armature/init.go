@@ -108,8 +108,9 @@ overwrites a file.`,
 	return cmd
 }
 
-// kustomizeResources returns the field resources of a kustomization with the manifests of a
-// folder, but none where a folder below it has a kustomization, which says what belongs together.
+// kustomizeResources returns the field resources of a kustomization with the manifests of a folder.
+// The list is empty if the folder already contains a kustomization, which says which files belong
+// together.
 func kustomizeResources(folder string) (string, error) {
 	var names []string
 	src, _, err := source.Tree(folder, "", nil)
@@ -128,7 +129,7 @@ func kustomizeResources(folder string) (string, error) {
 	return string(list), err
 }
 
-// wiringHosts are the folders below templates/wiring.
+// wiringHosts returns the names of the folders below templates/wiring.
 func wiringHosts() []string {
 	entries, err := templates.Wiring.ReadDir("wiring")
 	if err != nil {
@@ -143,7 +144,7 @@ func wiringHosts() []string {
 	return hosts
 }
 
-// nextStep names the workloads of a folder that are not labelled, and what to do with them.
+// nextStep prints the workloads of a folder that are not labelled, and what to do next.
 func nextStep(cmd *cobra.Command, folder string) error {
 	var in cli.Input
 	src, opt, _, err := in.Open(cmd, folder, "")
@@ -163,8 +164,8 @@ func nextStep(cmd *cobra.Command, folder string) error {
 	return err
 }
 
-// unlabelled returns the workloads of a source that say neither that they are to be injected
-// nor that they are not, each with its file and line, and the label by which they say so.
+// unlabelled returns the workloads of a source that opt neither in to injection nor out of it, each
+// with its file and line, and the label that decides it.
 func unlabelled(in *cli.Input, src render.Source,
 	opt render.Options) (workloads []string, label string, err error) {
 	settings, _ := sidecars.All().Base(opt.Config)

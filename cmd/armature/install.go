@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// installCommand is `armature install`: the controllers' manifests, printed or applied.
+// installCommand returns `armature install`, which prints or applies the controllers' manifests.
 func installCommand() *cobra.Command {
 	var i install.Options
 	var k cli.Cluster
@@ -76,7 +76,7 @@ the namespace of the controllers, and waits until the controllers are ready.`,
 				return err
 			}
 			progress := cli.NewProgress(cmd.ErrOrStderr())
-			// which applied what an earlier install printed
+			// Users may have applied the output of an earlier install with kubectl.
 			opt.ForceConflicts = []string{"kubectl"}
 			id := apply.Package{Namespace: i.Namespace, Name: "armature"}
 			if dryRun {

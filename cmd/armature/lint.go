@@ -74,11 +74,11 @@ usage.`,
 	return cmd
 }
 
-// lintPackage returns the findings of lint.
+// lintPackage lints a package.
 func lintPackage(cmd *cobra.Command, in *cli.Input,
 	path string) (findings []finding.Finding, stats render.Stats, err error) {
-	shown := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
-	defer shown.End()
+	activity := cli.Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+path)
+	defer activity.End()
 	src, opt, findings, err := in.Open(cmd, path, "")
 	if err != nil {
 		return nil, stats, err
@@ -91,9 +91,9 @@ func lintPackage(cmd *cobra.Command, in *cli.Input,
 	refused := func(f finding.Finding) bool {
 		return f.Severity == finding.Error && f.Rule != source.LinkRule && f.Rule != source.ChartRule
 	}
-	// what a link or a chart hides does not keep the rest from being judged
+	// A finding about a link or a chart does not prevent the check of the other files.
 	if !slices.ContainsFunc(findings, refused) {
-		found, counted, err := lint.Run(cli.InterruptibleSource(cmd, shown.Reading("lint", src)), opt)
+		found, counted, err := lint.Run(cli.InterruptibleSource(cmd, activity.Reading("lint", src)), opt)
 		if err != nil {
 			return nil, stats, err
 		}
@@ -138,7 +138,7 @@ func reportLint(cmd *cobra.Command, format, color string, quiet bool, findings [
 	return nil
 }
 
-// severityColor is that of a line of findings.
+// severityColor returns the color of a line of findings.
 func severityColor(line string) string {
 	switch {
 	case strings.Contains(line, ": error: "), strings.HasPrefix(line, "error: "):

@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	// nobody can ask for a profile, although a library links what would write one
+	// A linked library could write memory profiles, but no option asks for one.
 	runtime.MemProfileRate = 0
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

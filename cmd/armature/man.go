@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// releaseCommands make what a release ships beside the programs, which lack them: the
-// manual, by `go run -tags man ./cmd/armature man DIR`. SOURCE_DATE_EPOCH is the date
+// releaseCommands returns the commands that generate files of a release, which released programs
+// lack: `go run -tags man ./cmd/armature man DIR` writes the manual. SOURCE_DATE_EPOCH is the date
 // of its pages.
 func releaseCommands() []*cobra.Command {
 	return []*cobra.Command{{

@@ -4,5 +4,5 @@ package main
 
 import "github.com/spf13/cobra"
 
-// releaseCommands are in man.go.
+// releaseCommands returns nothing without the build tag man: see man.go.
 func releaseCommands() []*cobra.Command { return nil }

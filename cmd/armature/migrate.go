@@ -88,7 +88,7 @@ environment or memory get their own Harness.`,
 	return cmd
 }
 
-// fromCluster migrates what a namespace of a cluster has.
+// fromCluster migrates the objects of a namespace in a cluster.
 func (m *migration) fromCluster(cmd *cobra.Command) error {
 	config, namespace, err := m.cluster.Rest()
 	if err != nil {
@@ -110,11 +110,11 @@ func (m *migration) fromCluster(cmd *cobra.Command) error {
 }
 
 func (m *migration) run(cmd *cobra.Command, path string) error {
-	src, opt, findings, shown, err := m.Load(cmd, path, m.folder, "migrating")
+	src, opt, findings, activity, err := m.Load(cmd, path, m.folder, "migrating")
 	if err != nil {
 		return err
 	}
-	defer shown.End()
+	defer activity.End()
 	var to *source.Folder
 	var stream source.Spool
 	sink, folder := func(string, []byte) error { return nil }, m.folder
@@ -143,7 +143,7 @@ func (m *migration) run(cmd *cobra.Command, path string) error {
 			reports, found, err = migrate.ToSuccessor(src, opt, text, sink)
 		}
 	}
-	shown.End()
+	activity.End()
 	if err == nil {
 		err = m.Report(cmd, append(findings, found...))
 	}

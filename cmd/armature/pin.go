@@ -75,10 +75,10 @@ armature tools pin the tools of tool servers.`,
 	return cmd
 }
 
-// errNoLock is that of a command that writes a lock for standard input.
+// errNoLock is the error of a command that writes a lock and was given standard input.
 var errNoLock = cli.Usagef("standard input has no lock: name the folder of the package")
 
-// lockOf names the lock of a package, unless a flag names another.
+// lockOf returns the path of a package's lock, or the path that a flag names.
 func lockOf(path, named string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -88,11 +88,11 @@ func lockOf(path, named string) (string, error) {
 }
 
 func (p *pinning) run(cmd *cobra.Command, path string) error {
-	src, opt, _, shown, err := p.Load(cmd, path, "", "rendering")
+	src, opt, _, activity, err := p.Load(cmd, path, "", "rendering")
 	if err != nil {
 		return err
 	}
-	defer shown.End()
+	defer activity.End()
 	file, err := lockOf(path, p.Lock)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	}
 	after := api.ImageLockSpec{Builds: before.Builds, Tools: before.Tools, Cards: before.Cards}
 	found, findings, err := pin.Images(src, opt, after.Builds, p.steps)
-	shown.End()
+	activity.End()
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func (p *pinning) run(cmd *cobra.Command, path string) error {
 	return writeLock(cmd, file, opt.Lock, after, len(changes) > 0, p.check, "armature pin "+path, nil)
 }
 
-// writeLock writes a lock that changed, after what belongs to it, or with check fails: command
-// writes it.
+// writeLock writes a changed lock, after first has written the files that belong to it. With check,
+// it fails instead and names the command that writes the lock.
 func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api.ImageLockSpec,
 	changed, check bool, command string, first func() error) error {
 	size := text.Count(len(after.Images), "image") + ", " + text.Count(len(after.Builds), "build")
@@ -151,7 +151,7 @@ func writeLock(cmd *cobra.Command, file string, before *api.ImageLock, after api
 	return nil
 }
 
-// resolve asks the registries, and shows how far it is.
+// resolve queries the registries for the digests and shows its progress.
 func (p *pinning) resolve(cmd *cobra.Command, found pin.Found,
 	before []api.LockedImage) ([]api.LockedImage, error) {
 	policy, err := p.Demanded(&p.Registry)
@@ -160,16 +160,16 @@ func (p *pinning) resolve(cmd *cobra.Command, found pin.Found,
 	}
 	opt := oci.Options{Access: p.Access, Verify: cli.Check(policy)}
 	var resolved atomic.Int64
-	shown := cli.Begin(cmd.ErrOrStderr(), false, "resolving")
-	defer shown.End()
-	shown.Show(func() string {
+	activity := cli.Begin(cmd.ErrOrStderr(), false, "resolving")
+	defer activity.End()
+	activity.Show(func() string {
 		return fmt.Sprintf("resolving: %d of %s", resolved.Load(),
 			text.Count(len(found.Open), "image"))
 	})
 	return pin.Resolve(cmd.Context(), found, before, p.platform, opt, func() { resolved.Add(1) })
 }
 
-// printPins prints what changes in a lock, and for programs what else is known.
+// printPins prints the changes of a lock. JSON and YAML also have the values of more.
 func printPins(cmd *cobra.Command, format string, changes []pin.Change, more map[string]any) error {
 	var lines strings.Builder
 	for _, c := range changes {

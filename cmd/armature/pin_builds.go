@@ -31,7 +31,7 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// passphraseVariable has the passphrase of --signing-key.
+// passphraseVariable names the variable with the passphrase of --signing-key.
 const passphraseVariable = "ARMATURE_SIGNING_PASSPHRASE"
 
 // buildPinning is `armature pin-builds`.
@@ -143,8 +143,8 @@ func (p *buildPinning) checkFlags() error {
 	return nil
 }
 
-// write the images of finished AgentBuilds to the lock in the working tree. What the lock has
-// of other namespaces stays.
+// write writes the images of finished AgentBuilds to the lock in the working tree. Entries of other
+// namespaces stay.
 func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 	named := p.lock
 	if filepath.Base(named) == render.LockFile {
@@ -221,7 +221,7 @@ func (p *buildPinning) write(cmd *cobra.Command, path string) error {
 		"armature pin-builds "+path+namespace, nil)
 }
 
-// list the AgentBuilds.
+// list lists the AgentBuilds.
 func (p *buildPinning) list(cmd *cobra.Command) (*client.Client, *buildapi.AgentBuildList, error) {
 	c, err := connect(cmd, &p.Cluster)
 	if err != nil {
@@ -231,7 +231,7 @@ func (p *buildPinning) list(cmd *cobra.Command) (*client.Client, *buildapi.Agent
 	return c, &list, err
 }
 
-// verifier returns what checks the signature of an image, if one is required.
+// verifier returns a function that verifies the signature of an image, if the policy requires one.
 func verifier(policy *sign.Policy) func(context.Context, string) error {
 	return func(ctx context.Context, image string) error {
 		if policy == nil {
@@ -245,8 +245,8 @@ func verifier(policy *sign.Policy) func(context.Context, string) error {
 	}
 }
 
-// statements returns what finds the verified statement about an image of a listed build. Whose
-// count, the policy says; without one there is none.
+// statements returns a function that finds the verified statement about the image of a listed
+// build. The policy says whose statements count; without a policy there are none.
 func statements(policy *sign.Policy, list *buildapi.AgentBuildList) func(context.Context,
 	writeback.Built) (attest.Statement, error) {
 	return func(ctx context.Context, of writeback.Built) (none attest.Statement, _ error) {
@@ -254,7 +254,7 @@ func statements(policy *sign.Policy, list *buildapi.AgentBuildList) func(context
 			return b.Namespace == of.Namespace && b.Name == of.Name
 		})
 		if at < 0 {
-			return none, nil // the lock has it of another namespace
+			return none, nil // an entry of another namespace
 		}
 		b := &list.Items[at]
 		image, err := attest.ImageOf(b, of.Image)
@@ -273,7 +273,7 @@ func statements(policy *sign.Policy, list *buildapi.AgentBuildList) func(context
 	}
 }
 
-// noteUnattested says which images nobody attested.
+// noteUnattested prints which images have no verified attestation.
 func noteUnattested(cmd *cobra.Command, builds []string) {
 	if len(builds) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(),
@@ -287,8 +287,8 @@ func noteUnattested(cmd *cobra.Command, builds []string) {
 // branches of the clone stay as they are.
 func (p *buildPinning) commit(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	shown := cli.Begin(cmd.ErrOrStderr(), false, "reading the builds")
-	defer shown.End()
+	activity := cli.Begin(cmd.ErrOrStderr(), false, "reading the builds")
+	defer activity.End()
 	clone, u, err := p.update(ctx)
 	if err != nil {
 		return err
@@ -338,7 +338,7 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 		}
 	}
 	result, err := u.Write(ctx, built)
-	shown.End()
+	activity.End()
 	if refused := (*gitremote.RefusedError)(nil); (errors.As(err, &refused) ||
 		errors.Is(err, forge.ErrRefused)) && p.into == "" {
 		err = fmt.Errorf("%w\n  hint: if the branch is protected, use --pull-request %s", err, u.Branch)
@@ -356,7 +356,7 @@ func (p *buildPinning) commit(cmd *cobra.Command) error {
 	return err
 }
 
-// update of a package: where its lock is, and who writes it.
+// update returns the update of a package, with the path of its lock and the author of the commit.
 func (p *buildPinning) update(ctx context.Context) (clone string, _ *writeback.Update, err error) {
 	at, err := cli.FindRevision(ctx, filepath.Dir(p.lock), "HEAD")
 	if err != nil {
@@ -386,7 +386,7 @@ func (p *buildPinning) update(ctx context.Context) (clone string, _ *writeback.U
 // unsafeInBranch are characters of a path that a branch should not have.
 var unsafeInBranch = regexp.MustCompile(`[^A-Za-z0-9_/]+`)
 
-// identify who writes and signs.
+// identify sets the author and the signing key of the commit.
 func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.Update) error {
 	config := func(key string, more ...string) string {
 		out, err := cli.RunGit(ctx, clone, nil,
@@ -419,7 +419,7 @@ func (p *buildPinning) identify(ctx context.Context, clone string, u *writeback.
 	return nil
 }
 
-// printCommit says what was written and what was not.
+// printCommit prints which images were written and which were held back.
 func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, builds int,
 	result writeback.Result) error {
 	var changes []pin.Change
@@ -471,7 +471,7 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 	return nil
 }
 
-// propose the pull request of a commit.
+// propose opens the pull request of a commit.
 func (p *buildPinning) propose(cmd *cobra.Command, to *hydrate.Branch, proposal hydrate.Proposal,
 	result writeback.Result) error {
 	ctx := cmd.Context()

@@ -109,7 +109,7 @@ resources that the render consumed.`,
 }
 
 // resourceList parses standard input as the ResourceList of a host, and returns nil for other
-// input. The list's configuration is overridden by one that was named, and overrides one that was
+// input. A configuration from a flag overrides that of the list, which overrides one that was
 // found.
 func resourceList(src render.Source, opt render.Options, named string) (*host.List, error) {
 	if len(src.Files) != 1 || src.Files[0].Path != "-" || !host.IsResourceList(src.Files[0].Data) {
@@ -122,13 +122,13 @@ func resourceList(src render.Source, opt render.Options, named string) (*host.Li
 	return list, err
 }
 
-// transformation takes manifests from PATH to where they go, all or nothing.
+// transformation reads manifests from PATH, transforms them, and writes all of them or none.
 type transformation struct {
 	in      cli.Input
-	folder  string // to write to, unless that is standard output
+	folder  string // to write to; "" is standard output
 	inPlace bool
 	check   bool
-	done    string // a format of the numbers of workloads and generated objects
+	done    string // a format for the numbers of workloads and generated objects
 	do      cli.Transformation
 
 	cmd   *cobra.Command
@@ -142,7 +142,7 @@ func (t *transformation) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&t.inPlace, "in-place", "i", false, "write back to PATH")
 }
 
-// renders reports whether it is a render to elsewhere than the package itself.
+// renders reports whether it is a render to another place than the package itself.
 func (t *transformation) renders() bool { return t.cmd.Name() == "render" && !t.inPlace }
 
 func (t *transformation) run(cmd *cobra.Command, path string) error {
@@ -151,20 +151,20 @@ func (t *transformation) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	src, opt, findings, shown, err := t.in.Load(cmd, path, t.folder, cmd.Name())
+	src, opt, findings, activity, err := t.in.Load(cmd, path, t.folder, cmd.Name())
 	if err != nil {
 		return err
 	}
-	defer shown.End()
+	defer activity.End()
 	if file, base := source.Outside(src); file != "" && t.renders() && !opt.Excludes(file) {
 		return fmt.Errorf("%s has to be built first: it builds on %s, which is not in %s\n"+
 			"  hint: kustomize build %s | armature render -, or leave it out with spec.exclude "+
 			"in armature.yaml", t.in.File(file), base, path, filepath.Dir(t.in.File(file)))
 	}
 	if folder == "" {
-		return t.toStream(src, opt, findings, shown)
+		return t.toStream(src, opt, findings, activity)
 	}
-	return t.toFolder(folder, src, opt, findings, shown)
+	return t.toFolder(folder, src, opt, findings, activity)
 }
 
 // target checks the flags, and returns the folder to write to, "" for standard output.
@@ -182,14 +182,14 @@ func (t *transformation) target() (folder string, err error) {
 	return t.folder, err
 }
 
-// writer takes what was rendered to a folder, or compares the folder with it.
+// writer writes rendered files to a folder, or compares the folder with them.
 type writer interface {
 	Write(file string, data []byte) error
 	For(path string) error
 	Abort() error
 }
 
-// writer of a folder.
+// writer returns the writer of a folder.
 func (t *transformation) writer(folder string) (writer, error) {
 	if t.check {
 		return source.NewComparison(folder, t.inPlace)
@@ -198,7 +198,7 @@ func (t *transformation) writer(folder string) (writer, error) {
 }
 
 func (t *transformation) toFolder(folder string, src render.Source, opt render.Options,
-	findings []finding.Finding, shown *cli.Activity) error {
+	findings []finding.Finding, activity *cli.Activity) error {
 	to, err := t.writer(folder)
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (t *transformation) toFolder(folder string, src render.Source, opt render.O
 	}
 	opt.Beside = true
 	found, stats, err := t.do(src, opt, cli.Interruptible(t.cmd.Context(), sink))
-	shown.End()
+	activity.End()
 	findings = append(findings, found...)
 	if t.renders() && err == nil && !finding.Failed(findings) && manifests.Load() == 0 {
 		err = fmt.Errorf("%s holds no manifests: %s stays as it is\n  hint: name the folder with "+
@@ -251,8 +251,8 @@ func (t *transformation) toFolder(folder string, src render.Source, opt render.O
 	return nil
 }
 
-// withoutConfig keeps the configuration of a package out of the folder that it is
-// rendered to, as no cluster has its kind, and counts the manifests.
+// withoutConfig omits the configuration of a package from the output, because no cluster serves its
+// kind, and counts the manifests.
 func (t *transformation) withoutConfig(sink render.Sink, manifests *atomic.Int64) render.Sink {
 	left := []string{render.ConfigFile}
 	if root, err := cli.RootOf(t.path); err == nil && t.in.Config != "" {
@@ -271,8 +271,8 @@ func (t *transformation) withoutConfig(sink render.Sink, manifests *atomic.Int64
 	}
 }
 
-// outdated prints how a folder differs from what a render writes now, and reports each
-// of its files that does.
+// outdated prints the differences between a folder and a new render, and returns a finding for each
+// file that differs.
 func (t *transformation) outdated(c *source.Comparison) (findings []finding.Finding, err error) {
 	command := "armature render " + t.path + " -d " + t.folder
 	if t.inPlace {
@@ -292,11 +292,11 @@ func (t *transformation) outdated(c *source.Comparison) (findings []finding.Find
 }
 
 func (t *transformation) toStream(src render.Source, opt render.Options,
-	findings []finding.Finding, shown *cli.Activity) error {
+	findings []finding.Finding, activity *cli.Activity) error {
 	if list, err := resourceList(src, opt, t.in.Config); err != nil {
 		return err
 	} else if list != nil {
-		return t.toList(list, opt, shown)
+		return t.toList(list, opt, activity)
 	}
 	opt.Workers, opt.Pieces = 1, true // files in order
 	if info, err := os.Stat(t.path); err == nil && info.IsDir() {
@@ -313,7 +313,7 @@ func (t *transformation) toStream(src render.Source, opt render.Options,
 	var spool source.Spool
 	found, stats, err := t.do(src, opt,
 		cli.Interruptible(t.cmd.Context(), t.brief.Sink(spool.Write)))
-	shown.End()
+	activity.End()
 	if err != nil {
 		return err
 	}
@@ -330,9 +330,9 @@ func (t *transformation) toStream(src render.Source, opt render.Options,
 	return nil
 }
 
-func (t *transformation) toList(list *host.List, opt render.Options, shown *cli.Activity) error {
+func (t *transformation) toList(list *host.List, opt render.Options, activity *cli.Activity) error {
 	out, findings, _, err := list.Run(opt, t.do)
-	shown.End()
+	activity.End()
 	if err != nil {
 		return err
 	}
@@ -342,7 +342,7 @@ func (t *transformation) toList(list *host.List, opt render.Options, shown *cli.
 	return t.in.Report(t.cmd, findings)
 }
 
-// say reports what was done, and what a cluster needs for what a render injected.
+// say prints what was done, and what a cluster needs to run it.
 func (t *transformation) say(stats render.Stats, rest string) {
 	if !t.in.Talks() {
 		return

@@ -100,7 +100,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	switch compared, _, _, err := diff.compare(cmd, path); {
 	case err == nil:
 		changes = &compared
-	case !errors.Is(err, cli.ErrFindings): // which diff has printed
+	case !errors.Is(err, cli.ErrFindings): // diff has printed them
 		return err
 	}
 	name := at.Path
@@ -115,7 +115,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	for i := range findings { // as the repository has them, and not this machine
+	for i := range findings { // paths in the repository, not on this machine
 		if file := &findings[i].File; *file != "" {
 			*file = slashpath.Join(of.Path, *file)
 		}

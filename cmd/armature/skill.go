@@ -75,7 +75,7 @@ digests of the files, and the Git commit. The tag moves last.`,
 	return cmd
 }
 
-// attachToSkill signs a skill, and attests its files and their commit.
+// attachToSkill returns a function that signs a skill and attests its files and their commit.
 func attachToSkill(ctx context.Context, s *skill.Skill, folder string, signer *cli.Signer,
 	access oci.Access) (func(context.Context, name.Digest) error, error) {
 	from, err := oci.Commit(folder, s.Files())

@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
-// statusCommand is `armature status`: how what was rendered fares.
+// statusCommand returns `armature status`, which shows the state of rendered objects.
 func statusCommand() *cobra.Command {
 	var k cli.Cluster
 	var format string
@@ -114,7 +114,7 @@ func exitOf(h status.Health) error {
 	return cli.ErrFindings
 }
 
-// statusOf is what a call shows.
+// statusOf holds the settings of a call, and the last output of --watch.
 type statusOf struct {
 	c         dynamic.Interface
 	namespace string
@@ -124,7 +124,7 @@ type statusOf struct {
 	last      string
 }
 
-// show prints the report, with --watch only where it differs from the last one.
+// show prints the report. With --watch, it does so only if the report has changed.
 func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 	live, err := status.Read(cmd.Context(), s.c, s.namespace)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 	}
 	out := text.String()
 	if tables {
-		out = cli.Harmless(out) // a registry's words come here through the kubelet
+		out = cli.Harmless(out) // the kubelet passes on messages of registries
 	}
 	if err != nil || s.watch && out == s.last {
 		return report.Health(), err
@@ -177,8 +177,8 @@ func (s *statusOf) show(cmd *cobra.Command) (status.Health, error) {
 	return report.Health(), err
 }
 
-// follow shows the report until Ctrl-C, whose exit status is that of the last
-// report. If the cluster does not answer for a while, follow says so and asks again.
+// follow shows the report until Ctrl-C. The exit status is that of the last report. If the cluster
+// does not answer for a while, follow prints the error and retries.
 func (s *statusOf) follow(cmd *cobra.Command) error {
 	const every = 2 * time.Second
 	tick := time.NewTicker(every)
@@ -205,8 +205,8 @@ func (s *statusOf) follow(cmd *cobra.Command) error {
 	}
 }
 
-// chains returns those of the workloads that are called the one name that was given. A cluster
-// without AgentBuilds, or a user who may not read them, has none.
+// chains returns the delivery chains of the workloads with the given name, if exactly one name was
+// given. There are none without AgentBuilds or the right to read them.
 func (s *statusOf) chains(ctx context.Context, live status.Live,
 	report status.Report) (all []delivery.Chain, err error) {
 	if len(s.names) != 1 {
@@ -234,7 +234,7 @@ func (s *statusOf) chains(ctx context.Context, live status.Live,
 	return all, nil
 }
 
-// list objects of a kind that the cluster need not have.
+// list lists objects of a kind that the cluster may lack or the user may not read.
 func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResource,
 	into any) (found bool, err error) {
 	list, err := s.c.Resource(resource).Namespace(s.namespace).List(ctx, metav1.ListOptions{})
@@ -247,7 +247,8 @@ func (s *statusOf) list(ctx context.Context, resource schema.GroupVersionResourc
 	return true, runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), into)
 }
 
-// writeChains writes chains below the tables: a line for each link, then where it stands still.
+// writeChains writes chains below the tables: a line for each link, then the link where the chain
+// stops.
 func writeChains(out io.Writer, chains []delivery.Chain) error {
 	for _, c := range chains {
 		fmt.Fprintf(out, "\nfrom build %s to %s\n", c.Build, c.Workload)
@@ -282,7 +283,7 @@ func showPackages(cmd *cobra.Command, k *cli.Cluster, names []string, format str
 	return printPackages(cmd, c, namespace, format)
 }
 
-// applied is a package as -o shows it.
+// applied is a package in the output of -o.
 type applied struct {
 	apply.Package `json:",inline"`
 	Objects       int          `json:"objects"`

@@ -69,7 +69,7 @@ skipped, with the observation and a hint. The exit status is 1 if a check failed
 		"a `FILE` with a ResourceList to run the function on (default: a built-in one)")
 	cmd.Flags().DurationVar(&limit, "timeout", 30*time.Second,
 		"maximum duration of a run of the function")
-	cmd.Flags().SetInterspersed(false) // what is behind COMMAND is its own
+	cmd.Flags().SetInterspersed(false) // flags after COMMAND belong to it
 	cli.OutputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }

@@ -30,22 +30,21 @@ func toolsCommand() *cobra.Command {
 	return cmd
 }
 
-// toolSides are the tools of a package's servers: as they are locked, and as they are offered.
+// toolSides has the tools of a package's servers, as locked and as offered.
 type toolSides struct {
 	lock          *api.ImageLock
 	before, after tools.Side
 	changes       []tools.Change
-	// invalid reports whether the definitions beside the lock differ from those of the lock. They
-	// then count as unknown, and are written again.
+	// invalid reports whether the definitions next to the lock do not match it. They then count as
+	// unknown, and are written again.
 	invalid bool
 }
 
-// open asks the tool servers that a package names. Nothing is asked if there is an error
-// among the findings.
+// open queries the tool servers that a package names, unless a finding is an error.
 func (s *toolSides) open(cmd *cobra.Command, path string, in *cli.Input,
 	servers *cli.ToolServers) (findings []finding.Finding, err error) {
-	src, opt, findings, shown, err := in.Load(cmd, path, "", "reading")
-	shown.End()
+	src, opt, findings, activity, err := in.Load(cmd, path, "", "reading")
+	activity.End()
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +176,7 @@ armature.lock, shows each difference word by word, and fails if there is one.`,
 	return cmd
 }
 
-// changed returns the servers of changes, each once.
+// changed returns the servers of changes, without duplicates.
 func changed(changes []tools.Change) (servers []finding.Ref) {
 	for _, c := range changes {
 		ref := finding.Ref{Kind: c.Server.Kind, Namespace: c.Server.Namespace, Name: c.Server.Name}

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/render/verify"
 )
 
-// verifyCommand is `armature verify`: manifests against a fresh render.
+// verifyCommand returns `armature verify`, which compares manifests with a fresh render.
 func verifyCommand() *cobra.Command {
 	var in cli.Input
 	var required bool
@@ -45,12 +45,12 @@ armature artifact verify.`,
 }
 
 func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bool) error {
-	src, opt, findings, shown, err := in.Load(cmd, path, "", "verify")
+	src, opt, findings, activity, err := in.Load(cmd, path, "", "verify")
 	if err != nil {
 		return err
 	}
 	found, stats, err := verifySource(src, opt, in.Config)
-	shown.End()
+	activity.End()
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,8 @@ func verifyManifests(cmd *cobra.Command, path string, in *cli.Input, required bo
 	return nil
 }
 
-// verifySource compares with a fresh render, of a ResourceList by its own configuration.
+// verifySource compares a source with a fresh render. A ResourceList is rendered with its own
+// configuration.
 func verifySource(src render.Source, opt render.Options,
 	named string) ([]finding.Finding, render.Stats, error) {
 	list, err := resourceList(src, opt, named)

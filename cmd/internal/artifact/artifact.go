@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
-// Command is `armature artifact`.
+// Command returns `armature artifact`.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "artifact",
@@ -38,16 +38,16 @@ outside of the folder, links, devices, and archives that unpack to more than 1 G
   armature artifact pull oci://registry.example/fleet/agents:v1 agents/ --verify-policy policy.yaml`,
 		Args: cli.ArtifactArgs(2, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			shown := cli.Begin(cmd.ErrOrStderr(), false, "pulling "+given[0])
-			defer shown.End()
+			activity := cli.Begin(cmd.ErrOrStderr(), false, "pulling "+given[0])
+			defer activity.End()
 			policy, err := t.Demanded(&r)
 			if err != nil {
 				return err
 			}
-			opt := r.Options(shown, "pulling "+given[0])
+			opt := r.Options(activity, "pulling "+given[0])
 			opt.Verify = cli.CheckPackage(policy)
 			result, err := oci.Pull(cmd.Context(), given[0], given[1], opt)
-			shown.End()
+			activity.End()
 			if err != nil {
 				return err
 			}
@@ -91,9 +91,9 @@ func listCommand() *cobra.Command {
 		Example: `  armature artifact list oci://registry.example/fleet/agents`,
 		Args:    cli.ArtifactArgs(1, 0),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			shown := cli.Begin(cmd.ErrOrStderr(), false, "listing "+given[0])
+			activity := cli.Begin(cmd.ErrOrStderr(), false, "listing "+given[0])
 			list, err := oci.List(cmd.Context(), given[0], r.Options(nil, ""))
-			shown.End()
+			activity.End()
 			if err != nil {
 				return err
 			}

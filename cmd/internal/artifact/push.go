@@ -84,12 +84,12 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	if err := p.images.Open(); err != nil {
 		return err
 	}
-	src, opt, findings, shown, err := p.LoadObjects(cmd, path)
+	src, opt, findings, activity, err := p.LoadObjects(cmd, path)
 	if err != nil {
 		return err
 	}
 	files, found, err := p.render(src, opt)
-	shown.End()
+	activity.End()
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 	}
 	var attach func(context.Context, name.Digest) error
 	if p.sign {
-		// it may ask for a password
+		// This may ask for a password.
 		if attach, err = p.attach(cmd.Context(), opt, meta, inputs); err != nil {
 			return err
 		}
@@ -127,13 +127,12 @@ func (p *push) run(cmd *cobra.Command, path, ref string) error {
 		fmt.Sprintf("pushed %s to %s\n", weight(result), ref))
 }
 
-// weight of an artifact: "3 files, 12 KiB,".
+// weight describes the size of an artifact, such as "3 files, 12 KiB,".
 func weight(r oci.Result) string {
 	return fmt.Sprintf("%s, %d KiB,", text.Count(r.Files, "file"), (r.Bytes+1023)>>10)
 }
 
-// render returns the files that are pushed. They are rendered, and have been verified to be as a
-// fresh render makes them.
+// render returns the files to push: rendered, and verified against a fresh render.
 func (p *push) render(src render.Source,
 	opt render.Options) ([]render.File, []finding.Finding, error) {
 	if p.rendered {
@@ -195,7 +194,8 @@ func load(src render.Source) ([]render.File, error) {
 // sourceDate is the variable of reproducible builds for the time of the source, in seconds.
 const sourceDate = "SOURCE_DATE_EPOCH"
 
-// metadata returns what the flags and the environment set, and the commit for the rest.
+// metadata returns the source, revision and time that flags and the environment set, and takes the
+// others from the commit.
 func (p *push) metadata(cmd *cobra.Command, path string,
 	inputs []render.File) (meta oci.Metadata, err error) {
 	created := os.Getenv(sourceDate)
@@ -206,7 +206,7 @@ func (p *push) metadata(cmd *cobra.Command, path string,
 		}
 	}
 	if p.source != "" {
-		// as CI has it from git config
+		// CI takes the URL from git config, where it may contain a login.
 		if meta.Source, err = gitrun.PublicURL(p.source); err != nil {
 			return meta, err
 		}
@@ -231,7 +231,7 @@ func (p *push) metadata(cmd *cobra.Command, path string,
 	return meta, nil
 }
 
-// attach signs, and says what was rendered.
+// attach returns a function that signs the artifact and attests the render.
 func (p *push) attach(ctx context.Context, opt render.Options, meta oci.Metadata,
 	inputs []render.File) (func(context.Context, name.Digest) error, error) {
 	session, err := p.Session(ctx, p.Access)

@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
-// Confirmation asks on a terminal before objects are deleted. Nobody can be asked
-// elsewhere, so that --yes is needed there.
+// Confirmation returns a function that asks on a terminal before objects are deleted. Without a
+// terminal, it requires --yes.
 func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) error {
 	return func(plan *apply.Plan) error {
 		destructive := plan.Destructive()
@@ -53,7 +53,7 @@ func (r *Report) Flags(cmd *cobra.Command) {
 	OutputFlag(cmd, &r.Format, "text", "json", "yaml")
 }
 
-// What an apply refuses unless --allow names it.
+// The values of --allow: changes that an apply refuses otherwise.
 const (
 	AllowConflicts   = "conflicts=MANAGER"
 	AllowAdopt       = "adopt=NAMESPACE/NAME"
@@ -62,7 +62,7 @@ const (
 	AllowPruneShared = "prune-shared"
 )
 
-// allowed explains each of them.
+// allowed describes the values of --allow.
 var allowed = map[string]string{
 	AllowConflicts: "take fields over from this field manager",
 	AllowAdopt:     "take objects over from this package",
@@ -79,7 +79,7 @@ type allow struct {
 	given []string
 }
 
-// AllowFlag adds --allow, with those of the words that a command has.
+// AllowFlag adds --allow, with the values that a command accepts.
 func AllowFlag(cmd *cobra.Command, opt *apply.Options, words ...string) {
 	var usage []string
 	for _, w := range words {
@@ -120,7 +120,7 @@ func (a *allow) Set(text string) error {
 	return nil
 }
 
-// Row is a step as -o shows it.
+// Row is a step in the output of -o.
 type Row struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -130,7 +130,7 @@ type Row struct {
 	Diff       string `json:"diff,omitempty"`
 }
 
-// PlanListing is a plan as -o shows it.
+// PlanListing is a plan in the output of -o.
 type PlanListing struct {
 	Package apply.Package  `json:"package"`
 	DryRun  bool           `json:"dryRun"`
@@ -138,7 +138,7 @@ type PlanListing struct {
 	Objects []Row          `json:"objects"`
 }
 
-// ListPlan returns a plan as -o shows it.
+// ListPlan returns a plan for the output of -o.
 func ListPlan(plan *apply.Plan, dryRun bool) PlanListing {
 	l := PlanListing{Package: plan.Package, DryRun: dryRun, Summary: map[string]int{}, Objects: []Row{}}
 	for _, s := range plan.Steps {
@@ -150,7 +150,7 @@ func ListPlan(plan *apply.Plan, dryRun bool) PlanListing {
 	return l
 }
 
-// actions in the order of a summary, with their past.
+// actions are in the order of a summary, with their past participles.
 var actions = []struct {
 	apply.Action
 	past string
@@ -160,8 +160,8 @@ var actions = []struct {
 	{apply.Skip, "skipped"}, {apply.Conflict, "in conflict"}, {apply.Refused, "refused"},
 }
 
-// Print a plan that ended with err, which is passed on. A dry run with problems
-// is an error as the real one would be.
+// Print prints a plan that ended with err, and returns err. A dry run with problems is an error, as
+// the real run would be.
 func (r *Report) Print(cmd *cobra.Command, plan *apply.Plan, dryRun bool, err error) error {
 	if plan == nil {
 		return err

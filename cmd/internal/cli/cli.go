@@ -1,4 +1,4 @@
-// Package cli is what the commands of armature share: arguments and flags, output,
+// Package cli has the parts that the commands of armature share: arguments and flags, output,
 // questions, the terminal, packages and their revisions, and access to clusters.
 package cli
 
@@ -39,35 +39,35 @@ func Run(ctx context.Context, root *cobra.Command) int {
 	return 1
 }
 
-// ErrFindings is a failure that the findings on standard error have explained.
+// ErrFindings is the error of a command whose findings on standard error explain the failure.
 var ErrFindings = errors.New("findings of severity error")
 
-// ErrInterrupted is a command that Ctrl-C has ended.
+// ErrInterrupted is the error of a command that Ctrl-C ended.
 var ErrInterrupted = errors.New("interrupted: nothing was written")
 
-// ExitStatus is that of a command for which 1 does not mean failure, or which
+// ExitStatus is the exit status of a command for which 1 does not mean failure, or that
 // distinguishes more than success and failure.
 type ExitStatus int
 
-// InProgress says that nothing is wrong, but not all is ready.
+// InProgress means that nothing failed, but not everything is ready.
 const InProgress = ExitStatus(3)
 
 func (s ExitStatus) Error() string { return "exit status " + strconv.Itoa(int(s)) }
 
-// usageError is a command line that makes no sense: exit status 2.
+// usageError reports wrong usage: the exit status is 2.
 type usageError struct{ error }
 
-// Usage makes an error one of usage.
+// Usage marks an error as wrong usage.
 func Usage(err error) error { return usageError{err} }
 
-// Usagef is a new error of usage.
+// Usagef returns an error of wrong usage.
 func Usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
 
-// IsUsage reports whether an error is one of usage.
+// IsUsage reports whether an error is wrong usage.
 func IsUsage(err error) bool { return errors.As(err, &usageError{}) }
 
-// Args makes a wrong number of arguments an error of usage that names the argument, and so it
-// makes a configuration or lock from standard input.
+// Args reports a wrong number of arguments as wrong usage that names the argument. It also refuses
+// to read a configuration or a lock from standard input.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		for _, name := range [...]string{"config", "lock"} {
@@ -91,8 +91,8 @@ func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// Group makes cmd a command that only has subcommands. Without one, or with a
-// misspelt one, it is a wrong call that names what there is.
+// Group makes cmd a command that only has subcommands. A call without a subcommand, or with an
+// unknown one, is wrong usage, and the error names the subcommands.
 func Group(cmd *cobra.Command, subcommands ...*cobra.Command) {
 	cmd.AddCommand(subcommands...)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
@@ -107,7 +107,7 @@ func Group(cmd *cobra.Command, subcommands ...*cobra.Command) {
 	}
 }
 
-// UnknownCommand names the commands that were perhaps meant.
+// UnknownCommand returns an error that suggests similar commands.
 func UnknownCommand(cmd *cobra.Command, given string) error {
 	if cmd.SuggestionsMinimumDistance <= 0 {
 		cmd.SuggestionsMinimumDistance = 2
@@ -115,7 +115,7 @@ func UnknownCommand(cmd *cobra.Command, given string) error {
 	problem := fmt.Sprintf("unknown command %q", given)
 	meant := cmd.SuggestionsFor(given)
 	for _, c := range cmd.Commands() {
-		// what others call it wins over what is spelt alike
+		// The name that other tools use takes precedence over a similar spelling.
 		if slices.Contains(c.SuggestFor, given) {
 			meant = []string{c.Name()}
 		}
@@ -126,10 +126,10 @@ func UnknownCommand(cmd *cobra.Command, given string) error {
 	return Usage(errors.New(problem))
 }
 
-// FlagError makes an error of pflag one of usage, which names the flag that was perhaps meant.
+// FlagError converts an error of pflag to wrong usage, and suggests a similar flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var wrong *pflag.InvalidValueError
-	// it names the flag itself
+	// The error of a word already names the flag.
 	if usage := (usageError{}); errors.As(err, &wrong) && errors.As(wrong.Unwrap(), &usage) {
 		return usage
 	}
@@ -146,7 +146,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usage(err)
 }
 
-// withPath accepts PATH or FILE as -f as well, as kubectl has it.
+// withPath accepts PATH or FILE as -f too, like kubectl.
 func withPath(root *cobra.Command, args []string) (out []string) {
 	cmd, _, err := root.Find(args)
 	if err != nil || !strings.Contains(cmd.Use, " PATH") && !strings.Contains(cmd.Use, " FILE") ||
@@ -181,8 +181,8 @@ type word struct {
 	words      []string
 }
 
-// WordFlag adds a flag that takes one of a few words, which completions offer. what is
-// what they are, for errors.
+// WordFlag adds a flag that takes one of a few words, which completions offer. what names such a
+// word in errors.
 func WordFlag(cmd *cobra.Command, value *string, name, shorthand, initial, usage, what string,
 	words ...string) {
 	*value = initial
@@ -204,7 +204,7 @@ func (w *word) Set(text string) error {
 	return Among(w.flag, w.what, text, w.words)
 }
 
-// Among fails where a flag has a word that it does not know.
+// Among returns an error if text is not one of the words of a flag.
 func Among(flag, what, text string, words []string) error {
 	if slices.Contains(words, text) {
 		return nil
@@ -235,7 +235,7 @@ func FlagNames(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// FlagsAmong fails where a flag is set that a call does not take, for a reason.
+// FlagsAmong returns an error with the reason if a flag is set that taken does not accept.
 func FlagsAmong(cmd *cobra.Command, taken func(name string) bool, reason string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Name != "help" && !taken(f.Name) {
@@ -245,7 +245,7 @@ func FlagsAmong(cmd *cobra.Command, taken func(name string) bool, reason string)
 	return err
 }
 
-// ReadFile reads a file, or standard input for "-". what is what it has, for errors.
+// ReadFile reads a file, or standard input for "-". what names the content in errors.
 func ReadFile(cmd *cobra.Command, what, name string) (text []byte, err error) {
 	if name == "-" {
 		text, err = io.ReadAll(interruptibleReader{cmd.Context(), cmd.InOrStdin()})
@@ -258,8 +258,8 @@ func ReadFile(cmd *cobra.Command, what, name string) (text []byte, err error) {
 	return text, nil
 }
 
-// Interruptibly waits until the user loses patience: nothing ends a read of a terminal or
-// a pipe but its other end.
+// Interruptibly returns when read returns or the user interrupts it: nothing else can end a read of
+// a terminal or a pipe.
 func Interruptibly[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -279,7 +279,7 @@ func Interruptibly[T any](ctx context.Context, read func() (T, error)) (T, error
 	}
 }
 
-// interruptibleReader reads until the user loses patience.
+// interruptibleReader reads until the user interrupts it.
 type interruptibleReader struct {
 	ctx context.Context
 	in  io.Reader
@@ -287,7 +287,7 @@ type interruptibleReader struct {
 
 func (r interruptibleReader) Read(p []byte) (int, error) {
 	text, err := Interruptibly(r.ctx, func() ([]byte, error) {
-		text := make([]byte, len(p)) // p is the caller's again once nobody waits
+		text := make([]byte, len(p)) // an interrupted read must not write to p
 		n, err := r.in.Read(text)
 		return text[:n], err
 	})

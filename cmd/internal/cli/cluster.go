@@ -19,7 +19,7 @@ import (
 // ErrNoKubeconfig reports that nothing names a cluster.
 var ErrNoKubeconfig = errors.New("there is no kubeconfig")
 
-// Cluster says which one a command talks to, as kubectl's flags do.
+// Cluster selects the cluster that a command uses, with kubectl's flags.
 type Cluster struct {
 	Kubeconfig string
 	Context    string
@@ -27,13 +27,13 @@ type Cluster struct {
 	All        bool
 }
 
-// Flags adds those of a command that works in one namespace.
+// Flags adds the flags of a command that works in one namespace.
 func (k *Cluster) Flags(cmd *cobra.Command) {
 	k.LoginFlags(cmd)
 	cmd.Flags().StringVarP(&k.Namespace, "namespace", "n", "", "namespace (default: the context's)")
 }
 
-// LoginFlags are those of a command that needs no namespace.
+// LoginFlags adds the flags of a command that needs no namespace.
 func (k *Cluster) LoginFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&k.Kubeconfig, "kubeconfig", "", "kubeconfig file (default: as kubectl)")
 	cmd.Flags().StringVar(&k.Context, "context", "",
@@ -53,7 +53,7 @@ func (k *Cluster) Loader() clientcmd.ClientConfig {
 		&clientcmd.ConfigOverrides{CurrentContext: k.Context})
 }
 
-// Rest says how to reach the cluster, and which namespace is meant: "" is all of them.
+// Rest returns how to reach the cluster, and the selected namespace; "" means all namespaces.
 func (k *Cluster) Rest() (config *rest.Config, namespace string, err error) {
 	config, err = k.Loader().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
@@ -70,12 +70,12 @@ func (k *Cluster) Rest() (config *rest.Config, namespace string, err error) {
 	return config, namespace, err
 }
 
-// InNamespace is the namespace that is meant, "" for all of them.
+// InNamespace returns the selected namespace; "" means all namespaces.
 func (k *Cluster) InNamespace() (string, error) {
-	if k.All || k.Namespace != "" {
-		if k.All {
-			return "", nil
-		}
+	switch {
+	case k.All:
+		return "", nil
+	case k.Namespace != "":
 		return k.Namespace, nil
 	}
 	namespace, _, err := k.Loader().Namespace()
@@ -88,7 +88,7 @@ func (k *Cluster) InNamespace() (string, error) {
 	return namespace, nil
 }
 
-// Applier connects to the cluster, for the namespace that is meant.
+// Applier connects to the cluster, and returns the selected namespace.
 func (k *Cluster) Applier() (c *apply.Cluster, namespace string, err error) {
 	config, namespace, err := k.Rest()
 	if err != nil {
@@ -102,7 +102,7 @@ func (k *Cluster) Applier() (c *apply.Cluster, namespace string, err error) {
 func (k *Cluster) CompletePackages(cmd *cobra.Command, given []string,
 	_ string) (names []string, _ cobra.ShellCompDirective) {
 	if c, namespace, err := k.Applier(); err == nil && len(given) == 0 {
-		inventories, _ := c.Inventories(cmd.Context(), namespace) // none where it fails
+		inventories, _ := c.Inventories(cmd.Context(), namespace) // none if it fails
 		for _, v := range inventories {
 			names = append(names, v.Name)
 		}
@@ -110,14 +110,14 @@ func (k *Cluster) CompletePackages(cmd *cobra.Command, given []string,
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Catalog says where the server of a catalog is, and with which token it is asked.
+// Catalog has the address of a catalog's server, and the token for it.
 type Catalog struct {
 	Address                 string
 	flag, tokenFile, caFile string
 }
 
-// Flags adds those of a command that may ask a catalog. The address has a flag of the given name,
-// whose default it has already.
+// Flags adds the flags of a command that may query a catalog. The flag of the address has the given
+// name, and Address as its default.
 func (c *Catalog) Flags(f *pflag.FlagSet, name, usage string) {
 	c.flag = name
 	f.StringVar(&c.Address, name, c.Address, usage)

@@ -16,11 +16,11 @@ import (
 	"github.com/armature-dev/armature/functions/foreign"
 )
 
-// platformGroups are those of the resources that armature migrate knows.
+// platformGroups are the API groups of the resources that armature migrate converts.
 var platformGroups = []string{keys.Kagenti, keys.Rossoctl, keys.LabelPrefix, keys.Kagent, keys.Asya}
 
-// exported are the resources that are read: the platforms' own, and what their
-// controllers and webhooks make. Secrets are never read.
+// exported are the resources that Export reads: the platforms' own, and those that their
+// controllers and webhooks create. Secrets are never read.
 var exported = []schema.GroupVersionResource{
 	{Group: keys.Kagenti, Version: "v1alpha1", Resource: "agents"},
 	{Group: keys.Rossoctl, Version: "v1alpha1", Resource: "agents"},
@@ -40,7 +40,8 @@ var exported = []schema.GroupVersionResource{
 	{Group: "keda.sh", Version: "v1alpha1", Resource: "triggerauthentications"},
 }
 
-// Export returns what armature migrate can migrate from a namespace, as a List, or nothing.
+// Export returns the objects of a namespace that armature migrate can convert, as a List, or nil if
+// there are none.
 func Export(ctx context.Context, c dynamic.Interface, namespace string) ([]byte, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("v1")
@@ -65,7 +66,7 @@ func Export(ctx context.Context, c dynamic.Interface, namespace string) ([]byte,
 	return yaml.Marshal(list.UnstructuredContent())
 }
 
-// ownedByPlatform reports whether a platform's controller made an object.
+// ownedByPlatform reports whether a platform's controller created an object.
 func ownedByPlatform(o unstructured.Unstructured) bool {
 	for _, owner := range o.GetOwnerReferences() {
 		group, err := schema.ParseGroupVersion(owner.APIVersion)
@@ -76,10 +77,9 @@ func ownedByPlatform(o unstructured.Unstructured) bool {
 	return false
 }
 
-// mutated reports whether a platform's webhook changed a workload, or a Pod
-// that nobody else makes.
+// mutated reports whether a platform's webhook changed a workload, or a Pod without an owner.
 func mutated(o unstructured.Unstructured) bool {
-	if _, ours := o.GetAnnotations()[keys.Injected]; ours {
+	if _, rendered := o.GetAnnotations()[keys.Injected]; rendered {
 		return false
 	}
 	spec := []string{"spec", "template", "spec"}
@@ -93,7 +93,7 @@ func mutated(o unstructured.Unstructured) bool {
 		spec = spec[:1]
 	}
 	for _, list := range []string{"initContainers", "containers"} {
-		// Where there is no such list, there is nothing of a webhook's.
+		// Without this list, a webhook has added nothing.
 		containers, _, _ := unstructured.NestedSlice(o.Object, append(slices.Clone(spec), list)...)
 		for _, item := range containers {
 			container, _ := item.(map[string]any)

@@ -20,8 +20,8 @@ import (
 type Transformation func(render.Source, render.Options,
 	render.Sink) ([]finding.Finding, render.Stats, error)
 
-// ImageGate is --verify-images: nothing is written unless a policy accepts every image
-// that would run.
+// ImageGate implements --verify-images: nothing is written unless a policy accepts every image that
+// would run.
 type ImageGate struct {
 	file   string
 	Policy *sign.Policy // nil demands nothing
@@ -43,7 +43,7 @@ func (g *ImageGate) Open() error {
 	return err
 }
 
-// Before makes a transformation wait for the verdict on what it writes.
+// Before wraps a transformation so that it writes nothing before its images are verified.
 func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Transformation {
 	if g.Policy == nil {
 		return do
@@ -77,14 +77,14 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 	}
 }
 
-// Pass judges the files that leave: objects, wherever they come from, and what a
-// kustomization among the files makes of them.
+// Pass verifies the images of the output: those of all objects, and those of what kustomizations
+// among the files build.
 func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File,
 	config *api.RenderConfig) error {
 	if g.Policy == nil {
 		return nil
 	}
-	own, _ := images.Rows(config) // the render has reported what is wrong with them
+	own, _ := images.Rows(config) // the render has reported errors in them
 	images := objects.ImagesIn(src, files, at.File, own)
 	if err := ctx.Err(); err != nil {
 		return err

@@ -25,14 +25,14 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// Place is where the files of a package are, for those who read about them.
+// Place says where the files of a package are, for findings.
 type Place struct {
-	Folder string        // "" for standard input, and for what is nobody's folder
+	Folder string        // "" for standard input and a temporary folder
 	files  []render.File // of the package, with its configuration and lock
 }
 
-// list records the files of a package, and those that findings are about, such as what is
-// left out of it. A configuration or lock from a flag is not one of them.
+// list records the files of a package, and those that findings are about, such as excluded files. A
+// configuration or lock from a flag is not one of them.
 func (at *Place) list(src render.Source, about []finding.Finding, found *api.RenderConfig,
 	config, lock string) {
 	at.files = slices.Clip(src.Files)
@@ -49,8 +49,7 @@ func (at *Place) list(src render.Source, about []finding.Finding, found *api.Ren
 	}
 }
 
-// from leads to the folder from the working folder, which in CI is the
-// repository's.
+// from returns the folder relative to the working folder, which in CI is the repository's.
 func (at *Place) from() string {
 	here, err := os.Getwd()
 	if err != nil || !filepath.IsAbs(at.Folder) {
@@ -62,8 +61,7 @@ func (at *Place) from() string {
 	return at.Folder
 }
 
-// Locate names files in findings as they are found from the working folder, and
-// not from the package's.
+// Locate makes the file names in findings relative to the working folder instead of the package's.
 func (at *Place) Locate(findings []finding.Finding) []finding.Finding {
 	if at.Folder == "" {
 		return findings
@@ -71,7 +69,7 @@ func (at *Place) Locate(findings []finding.Finding) []finding.Finding {
 	return host.From(at.from(), at.files, findings)
 }
 
-// File names a file of the package as it is found from the working folder.
+// File returns a file name of the package relative to the working folder.
 func (at *Place) File(name string) string {
 	if at.Folder == "" || name == "-" {
 		return name
@@ -91,13 +89,13 @@ type Input struct {
 	top  string // where the search for the configuration ends; see source.Nearest
 }
 
-// ConfigFlag is for commands that read no lock.
+// ConfigFlag adds the flag of commands that read no lock.
 func (in *Input) ConfigFlag(cmd *cobra.Command, root string) {
 	cmd.Flags().StringVarP(&in.Config, "config", "c", "",
 		"RenderConfig to use (default: the nearest armature.yaml, from "+root+" upwards)")
 }
 
-// PackageFlags are for commands that report findings as text.
+// PackageFlags adds the flags of commands that report findings as text.
 func (in *Input) PackageFlags(cmd *cobra.Command, root string) {
 	in.ConfigFlag(cmd, root)
 	cmd.Flags().StringVar(&in.Lock, "lock", "",
@@ -113,7 +111,7 @@ func (in *Input) Flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&in.Quiet, "quiet", "q", false, "show errors only")
 }
 
-// RootOf is the folder of a PATH: itself, or the one that a file is in.
+// RootOf returns the folder of a PATH: PATH itself, or the folder of a file.
 func RootOf(given string) (string, error) {
 	if given == "-" {
 		return ".", nil
@@ -125,8 +123,8 @@ func RootOf(given string) (string, error) {
 	return given, err
 }
 
-// Open reads the configuration and the lock, and lists the files but those of the folder
-// skip, which the output goes to.
+// Open reads the configuration and the lock, and lists the files, except those of the output folder
+// skip.
 func (in *Input) Open(cmd *cobra.Command,
 	given, skip string) (src render.Source, opt render.Options, findings []finding.Finding, err error) {
 	root, err := RootOf(given)
@@ -148,7 +146,7 @@ func (in *Input) Open(cmd *cobra.Command,
 	if opt.Config, findings, err = source.FindConfig(in.Config, root, in.top); err != nil {
 		return src, opt, nil, err
 	}
-	beside := slices.Clone(findings)
+	aboutConfig := slices.Clone(findings)
 	if given != "-" || in.Lock != "" {
 		lock, found, err := source.FindLock(in.Lock, root)
 		if err != nil {
@@ -158,7 +156,7 @@ func (in *Input) Open(cmd *cobra.Command,
 	}
 	if given != "-" {
 		src, found, err := source.Tree(given, skip, opt.Excludes)
-		in.list(src, append(beside, found...), opt.Config, in.Config, in.Lock)
+		in.list(src, append(aboutConfig, found...), opt.Config, in.Config, in.Lock)
 		in.own(src, root)
 		return src, opt, append(findings, found...), err
 	}
@@ -171,13 +169,13 @@ func (in *Input) Open(cmd *cobra.Command,
 	return src, opt, findings, err
 }
 
-// ErrNoManifests is the error about a package with nothing in it.
+// ErrNoManifests returns the error about a package without manifests.
 func ErrNoManifests(path string) error {
 	return fmt.Errorf("%s holds no manifests\n  hint: name the folder with the manifests", path)
 }
 
-// own leaves a configuration that was named, and is in the folder, as it is: it is no
-// manifest.
+// own marks a configuration that a flag names, and that is in the folder, as a file that stays as
+// it is: it is not a manifest.
 func (in *Input) own(src render.Source, root string) {
 	for i := range src.Files {
 		if in.Config != "" && path.Base(src.Files[i].Path) == filepath.Base(in.Config) &&
@@ -187,35 +185,36 @@ func (in *Input) own(src render.Source, root string) {
 	}
 }
 
-// Load is Open for a command that goes on only without an error among the findings, which it
-// reports. What is read is interruptible. Until shown ends, it says how far doing is.
+// Load calls Open for a command that continues only if no finding is an error, and otherwise
+// reports the findings. Reading is interruptible. Until activity ends, it shows the progress of
+// doing.
 func (in *Input) Load(cmd *cobra.Command, given, skip, doing string) (src render.Source,
-	opt render.Options, findings []finding.Finding, shown *Activity, err error) {
-	shown = Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+given)
+	opt render.Options, findings []finding.Finding, activity *Activity, err error) {
+	activity = Begin(cmd.ErrOrStderr(), in.Quiet, "reading "+given)
 	src, opt, findings, err = in.Open(cmd, given, skip)
 	if err == nil && !finding.Failed(findings) {
-		return shown.Reading(doing, InterruptibleSource(cmd, src)), opt, findings, shown, nil
+		return activity.Reading(doing, InterruptibleSource(cmd, src)), opt, findings, activity, nil
 	}
-	shown.End()
+	activity.End()
 	if err == nil {
 		err = in.Report(cmd, findings)
 	}
 	return src, opt, findings, nil, err
 }
 
-// LoadObjects is Load for a command that delivers objects: a host's list of them is refused.
+// LoadObjects calls Load for a command that delivers objects. It refuses a host's ResourceList.
 func (in *Input) LoadObjects(cmd *cobra.Command, given string) (src render.Source,
-	opt render.Options, findings []finding.Finding, shown *Activity, err error) {
-	src, opt, findings, shown, err = in.Load(cmd, given, "", "rendering")
+	opt render.Options, findings []finding.Finding, activity *Activity, err error) {
+	src, opt, findings, activity, err = in.Load(cmd, given, "", "rendering")
 	if err == nil && given == "-" && host.IsResourceList(src.Files[0].Data) {
-		shown.End()
+		activity.End()
 		err = errors.New("standard input is a ResourceList, which is for functions\n" +
 			"  hint: unwrap it first, with `kpt fn sink` for one")
 	}
-	return src, opt, findings, shown, err
+	return src, opt, findings, activity, err
 }
 
-// Kustomization names the first kustomization of a source, "" for none.
+// Kustomization returns the first kustomization of a source, or "".
 func (in *Input) Kustomization(src render.Source) string {
 	if file := src.Kustomization(); file != "" {
 		return in.File(file)
@@ -223,7 +222,7 @@ func (in *Input) Kustomization(src render.Source) string {
 	return ""
 }
 
-// Report writes the findings and fails where one of them is an error.
+// Report writes the findings, and returns ErrFindings if one of them is an error.
 func (in *Input) Report(cmd *cobra.Command, findings []finding.Finding) error {
 	failed := finding.Failed(findings)
 	if in.Quiet {
@@ -248,8 +247,8 @@ func (in *Input) Report(cmd *cobra.Command, findings []finding.Finding) error {
 	return nil
 }
 
-// Talks reports whether people read standard error, and not a program that would
-// stumble over a sentence behind its JSON.
+// Talks reports whether people read standard error. A program could not parse a sentence after
+// JSON.
 func (in *Input) Talks() bool {
 	return !in.Quiet && (in.file != "" || slices.Contains([]string{"", "text", "github"}, in.Format))
 }
@@ -277,8 +276,8 @@ func InterruptibleSource(cmd *cobra.Command, src render.Source) render.Source {
 	return src
 }
 
-// Untouched makes a render report the workloads that it leaves as they are. found names them, if
-// there are any, for a render that injects none.
+// Untouched makes a render record the workloads that it leaves unchanged. found returns a finding
+// about them, if there are any, for a render that injects none.
 func Untouched(opt *render.Options) (found func() []finding.Finding) {
 	label := keys.LabelPrefix + "/inject"
 	if c := opt.Config; c != nil && c.Spec.LabelPrefix != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// PrintError writes an error to standard error. Text of a registry or a cluster may
-// be in it.
+// PrintError writes an error to standard error. It may contain text of a registry or a cluster.
 func PrintError(err error) { fmt.Fprint(os.Stderr, Harmless(message(err))) }
 
 // message returns an error as it is printed: with the name of the program, unless it begins with
@@ -26,8 +25,8 @@ func message(err error) string {
 	return "armature: " + explanation(err)
 }
 
-// Harmless keeps what strangers wrote from steering a terminal: control characters become
-// spaces, and those that hide or turn text around are shown by their number.
+// Harmless makes untrusted text safe for a terminal: control characters become spaces, and
+// characters that hide or reorder text are shown by their number.
 func Harmless(text string) string {
 	return tools.Visible(strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
@@ -37,13 +36,13 @@ func Harmless(text string) string {
 	}, text))
 }
 
-// OneLine keeps it from steering a table as well.
+// OneLine makes untrusted text safe for a table as well.
 func OneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Harmless(text))
 }
 
-// explanation prints each of several errors on its own lines, inside of the words that wrap all of
-// them.
+// explanation formats an error. Each of several errors is on its own lines, within the text that
+// wraps all of them.
 func explanation(err error) string {
 	if many, ok := err.(*multierror.Error); ok {
 		var all strings.Builder

@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
-// Origin is the remote origin of a clone, to push to, with the login that the git program has
+// Origin returns the remote origin of a clone to push to, with the login that the git program has
 // for it.
 func Origin(ctx context.Context, clone string) (gitremote.Repository, error) {
 	out, err := RunGit(ctx, clone, nil, "remote", "get-url", "--push", "origin")
@@ -31,8 +31,8 @@ func Origin(ctx context.Context, clone string) (gitremote.Repository, error) {
 	return Repository(ctx, clone, address)
 }
 
-// Repository at an address, with the login that the git program has for it in the working
-// tree of a clone, or outside of all if that is empty.
+// Repository returns the repository at an address, with the login that the git program has for it
+// in the working tree of a clone, or outside of all repositories if clone is empty.
 func Repository(ctx context.Context, clone, address string) (r gitremote.Repository, err error) {
 	r.URL = address
 	endpoint, err := transport.NewEndpoint(address)
@@ -48,7 +48,7 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 	if endpoint.Protocol != "http" && endpoint.Protocol != "https" {
 		return r, nil
 	}
-	if endpoint.User != "" { // or errors would repeat it, and it may be a token
+	if endpoint.User != "" { // errors would repeat it, and it may be a token
 		if r.URL, err = gitrun.PublicURL(address); err != nil {
 			return r, err
 		}
@@ -72,7 +72,7 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 	if ctx.Err() != nil {
 		return r, ctx.Err()
 	} else if err != nil {
-		return r, nil // there is no other, and a public repository needs none
+		return r, nil // there is no login, and a public repository needs none
 	}
 	login := &githttp.BasicAuth{}
 	for text := range strings.Lines(string(out)) {
@@ -89,7 +89,7 @@ func Repository(ctx context.Context, clone, address string) (r gitremote.Reposit
 	return r, nil
 }
 
-// header of each request, which has a login.
+// header authenticates each request with a header that contains a login.
 type header struct{ name, value string }
 
 func (h header) SetAuth(r *http.Request) { r.Header.Set(h.name, h.value) }

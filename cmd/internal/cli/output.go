@@ -43,7 +43,7 @@ type Listing struct {
 	Rows    [][]string
 	Names   []string // for -o name
 	Objects any      // for -o json and yaml
-	Empty   string   // what standard error says of a table without rows
+	Empty   string   // printed to standard error if there are no rows
 }
 
 // Add adds a row, with its name for -o name.
@@ -51,7 +51,7 @@ func (l *Listing) Add(name string, cells ...string) {
 	l.Rows, l.Names = append(l.Rows, cells), append(l.Names, name)
 }
 
-// Print a listing.
+// Print prints a listing.
 func (l Listing) Print(cmd *cobra.Command, format string) error {
 	out := cmd.OutOrStdout()
 	switch format {
@@ -81,7 +81,7 @@ func (l Listing) Print(cmd *cobra.Command, format string) error {
 	return PrintTable(out, strings.Join(head, "\t"), l.Rows)
 }
 
-// Where is the end of a sentence about a namespace, "" is all of them.
+// Where returns the end of a sentence about a namespace; "" means all namespaces.
 func Where(namespace string) string {
 	if namespace == "" {
 		return ""
@@ -113,7 +113,7 @@ func PrintObjects(out io.Writer, format string, objects ...any) error {
 	return nil
 }
 
-// PrintAs prints a value, for people as a text.
+// PrintAs prints text in the format text, and otherwise a value.
 func PrintAs(cmd *cobra.Command, format, text string, value any) error {
 	if format != "text" {
 		return PrintObjects(cmd.OutOrStdout(), format, value)
@@ -122,8 +122,7 @@ func PrintAs(cmd *cobra.Command, format, text string, value any) error {
 	return err
 }
 
-// Encode writes a value in the order of its fields, as JSON with indentation, or else as
-// YAML.
+// Encode writes a value in the order of its fields, as JSON with indentation, or else as YAML.
 func Encode(w io.Writer, format string, value any) error {
 	if format == "json" {
 		e := json.NewEncoder(w)
@@ -134,8 +133,8 @@ func Encode(w io.Writer, format string, value any) error {
 	return kyaml.NewEncoder(w).Encode(value)
 }
 
-// PrintTable writes rows in columns, below a head with tabs, if there is one. What
-// strangers wrote stays in its cell.
+// PrintTable writes rows in columns, below a head with tabs, if there is one. Untrusted text stays
+// in its cell.
 func PrintTable(w io.Writer, head string, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	if head != "" {
@@ -160,13 +159,14 @@ func Colored(out io.Writer, color string) bool {
 	return color == "always" || color != "never" && IsTerminal(out) && os.Getenv("NO_COLOR") == ""
 }
 
-// IsTerminal reports whether a file is one.
+// IsTerminal reports whether a file is a terminal.
 func IsTerminal(file any) bool {
 	f, ok := file.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Paint writes lines, each in the colour of its escape sequence, "" for none.
+// Paint writes lines, each in the colour that the function returns as an escape sequence; "" is
+// none.
 func Paint(out io.Writer, text string, colour func(line string) string) error {
 	for line := range strings.Lines(text) {
 		if code := colour(line); code != "" {

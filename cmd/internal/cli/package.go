@@ -44,7 +44,7 @@ func (p *Package) Flags(cmd *cobra.Command) {
 		"PATH is already rendered: verify it instead")
 }
 
-// identity names the package in a namespace.
+// identity returns the package's name in a namespace.
 func (p *Package) identity(given, namespace string) (apply.Package, error) {
 	id := apply.Package{Namespace: namespace, Name: p.name}
 	switch {
@@ -70,9 +70,9 @@ func (p *Package) identity(given, namespace string) (apply.Package, error) {
 	return id, nil
 }
 
-// objects returns the objects to apply: rendered, or verified, or pulled. It returns none if a
-// finding is an error. A policy checks an artifact by its signature, the images of a package from
-// elsewhere by theirs, and all images if it demands how they were built.
+// objects returns the objects to apply: rendered, verified or pulled. It returns none if a finding
+// is an error. A policy verifies the signature of an artifact, the images of any other package, and
+// all images if it says how they must be built.
 func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, error) {
 	policy, err := p.trust.Demanded(&p.registry)
 	if err != nil {
@@ -97,12 +97,12 @@ func (p *Package) objects(cmd *cobra.Command, given string) ([]apply.Object, err
 
 // local returns the objects of a folder, a file or standard input.
 func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error) {
-	src, opt, findings, shown, err := p.LoadObjects(cmd, given)
+	src, opt, findings, activity, err := p.LoadObjects(cmd, given)
 	if err != nil {
 		return nil, err
 	}
-	defer shown.End()
-	p.own, _ = images.Rows(opt.Config) // the render reports what is wrong with them
+	defer activity.End()
+	p.own, _ = images.Rows(opt.Config) // the render reports errors in them
 	if file := p.Kustomization(src); file != "" {
 		return nil, fmt.Errorf(
 			"%s has to be built first\n  hint: kustomize build … | armature apply - --name …", file)
@@ -114,7 +114,7 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 			return nil, err
 		}
 		if findings = append(findings, found...); finding.Failed(findings) {
-			shown.End()
+			activity.End()
 			return nil, p.Report(cmd, findings)
 		}
 	}
@@ -122,7 +122,7 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 	found, _, err := render.Stream(src, opt, func(file string, data []byte) error {
 		return multi.Errors(d.Rendered(src, file, bytes.Clone(data)), cmd.Context().Err())
 	})
-	shown.End()
+	activity.End()
 	if err != nil {
 		return nil, err
 	}
@@ -135,23 +135,24 @@ func (p *Package) local(cmd *cobra.Command, given string) ([]apply.Object, error
 	return d.Objects()
 }
 
-// pulled returns the objects of an artifact, as they are: the configuration that they were rendered
-// with is not part of it. It also refuses an object that opted in and was never rendered.
+// pulled returns the objects of an artifact unchanged, because the artifact does not contain the
+// configuration that they were rendered with. It refuses an object that opted in and was never
+// rendered.
 func (p *Package) pulled(cmd *cobra.Command, given string,
 	policy *sign.Policy) ([]apply.Object, error) {
 	if p.Config != "" || p.Lock != "" {
 		return nil, Usagef(
 			"an artifact is rendered already: --config and --lock have no effect on it")
 	}
-	shown := Begin(cmd.ErrOrStderr(), false, "pulling "+given)
-	defer shown.End()
-	opt := p.registry.Options(shown, "pulling "+given)
+	activity := Begin(cmd.ErrOrStderr(), false, "pulling "+given)
+	defer activity.End()
+	opt := p.registry.Options(activity, "pulling "+given)
 	opt.Verify = CheckPackage(policy)
 	temporary, err := os.MkdirTemp("", "armature-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(temporary) // what is left of it harms nobody
+	defer os.RemoveAll(temporary) // a failure leaves only temporary files
 	folder := filepath.Join(temporary, "package")
 	if _, err := oci.Pull(cmd.Context(), given, folder, opt); err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (p *Package) pulled(cmd *cobra.Command, given string,
 	if err != nil {
 		return nil, err
 	}
-	p.Folder = "" // nobody knows it: files are named as in the artifact
+	p.Folder = "" // findings name files as in the artifact
 	if file := p.Kustomization(src); file != "" {
 		return nil, fmt.Errorf("%s: %s has to be built before it is pushed", given, file)
 	}
@@ -168,7 +169,7 @@ func (p *Package) pulled(cmd *cobra.Command, given string,
 	if err != nil {
 		return nil, err
 	}
-	shown.End()
+	activity.End()
 	found = slices.DeleteFunc(found, func(f finding.Finding) bool {
 		return f.Rule != "verify/not-rendered"
 	})

@@ -15,18 +15,18 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Progress shows, on a terminal, one line that moves; elsewhere it prints a line now and
-// then. Warnings, such as what keeps a pod from running, are lines that stay.
+// Progress shows one line that changes on a terminal, and prints a line from time to time
+// elsewhere. Warnings, such as why a pod does not run, are lines that stay.
 type Progress struct {
 	w        io.Writer
 	terminal bool
 	width    func() int
 	lock     sync.Mutex
 	last     time.Time
-	text     string // of the line that moves
+	text     string // of the line that changes
 }
 
-// NewProgress for a writer, which may be a terminal.
+// NewProgress returns a Progress for a writer, which may be a terminal.
 func NewProgress(w io.Writer) *Progress {
 	p := &Progress{w: w, last: time.Now(), terminal: IsTerminal(w)}
 	if p.terminal {
@@ -54,7 +54,7 @@ func (p *Progress) Line(text string) {
 	case p.terminal:
 		runes := []rune(text)
 		p.clear()
-		// it must not go over to the next line
+		// The line must not wrap.
 		p.text = string(runes[:min(len(runes), max(p.width()-1, 0))])
 		fmt.Fprint(p.w, p.text)
 	case time.Since(p.last) > 10*time.Second:
@@ -69,7 +69,7 @@ func (p *Progress) clear() {
 	}
 }
 
-// End takes the moving line away.
+// End removes the line that changes.
 func (p *Progress) End() {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -77,12 +77,11 @@ func (p *Progress) End() {
 	p.text = ""
 }
 
-// Unshown is how long a command may take before it says what it does.
+// Unshown is how long a command runs before it shows its activity.
 const Unshown = 2 * time.Second
 
-// Activity says on a terminal what a command is at, once that takes long: in one line
-// of standard error that moves, and that is gone when the activity ends. Elsewhere, and
-// as nil, it says nothing.
+// Activity shows on a terminal what a command does, if that takes long: in a line of standard error
+// that changes, and that End removes. Elsewhere, and as nil, it shows nothing.
 type Activity struct {
 	began time.Time
 	line  *Progress
@@ -91,8 +90,8 @@ type Activity struct {
 	timer *time.Timer // nil once it has ended
 }
 
-// Begin an activity of a command whose standard error is w. It has to be ended before
-// the command writes or asks anything.
+// Begin starts an activity of a command whose standard error is w. It has to be ended before the
+// command writes or asks anything.
 func Begin(w io.Writer, quiet bool, text string) *Activity {
 	line := NewProgress(w)
 	if quiet || !line.terminal {
@@ -106,7 +105,7 @@ func Begin(w io.Writer, quiet bool, text string) *Activity {
 	return a
 }
 
-// Show another text from now on.
+// Show replaces the text.
 func (a *Activity) Show(text func() string) {
 	if a != nil {
 		a.text.Store(text)
@@ -123,7 +122,7 @@ func (a *Activity) tick() {
 	}
 }
 
-// End takes the line away. Only the first call does something.
+// End removes the line. Only the first call has an effect.
 func (a *Activity) End() {
 	if a == nil {
 		return
@@ -139,7 +138,7 @@ func (a *Activity) End() {
 	}
 }
 
-// Reading shows how many files of a source have been read, of those that will be.
+// Reading shows how many files of a source have been read.
 func (a *Activity) Reading(doing string, src render.Source) render.Source {
 	read, total := src.Read, len(src.Files)
 	if a == nil || read == nil {
@@ -156,7 +155,8 @@ func (a *Activity) Reading(doing string, src render.Source) render.Source {
 	return src
 }
 
-// Transfer shows how many bytes have gone; it is nil where nothing is shown.
+// Transfer returns a function that shows how many bytes were transferred, or nil if nothing is
+// shown.
 func (a *Activity) Transfer(doing string) func(done, total int64) {
 	if a == nil {
 		return nil

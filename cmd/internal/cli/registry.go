@@ -22,12 +22,12 @@ func (r *Registry) Flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.PlainHTTP, "insecure-registry", false, "use plain http for the registry")
 }
 
-// Options show what is transferred, if that is anything.
-func (r *Registry) Options(shown *Activity, doing string) oci.Options {
-	return oci.Options{Access: r.Access, Progress: shown.Transfer(doing)}
+// Options returns options that show the progress of a transfer.
+func (r *Registry) Options(activity *Activity, doing string) oci.Options {
+	return oci.Options{Access: r.Access, Progress: activity.Transfer(doing)}
 }
 
-// ArtifactArgs takes n arguments. The one at index at is a reference to an artifact.
+// ArtifactArgs accepts n arguments. The one at index at is a reference to an artifact.
 func ArtifactArgs(n, at int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		err := Args(cobra.ExactArgs(n))(cmd, given)
@@ -40,8 +40,8 @@ func ArtifactArgs(n, at int) cobra.PositionalArgs {
 	}
 }
 
-// PrintArtifact prints what is known of an artifact, for people its reference below a sentence
-// about it; "" is none.
+// PrintArtifact prints the facts about an artifact. In the format text, it prints the reference,
+// after a sentence, which may be "".
 func PrintArtifact(cmd *cobra.Command, format, ref string, known any, sentence string) error {
 	if format == "text" {
 		fmt.Fprint(cmd.ErrOrStderr(), sentence)
@@ -49,14 +49,14 @@ func PrintArtifact(cmd *cobra.Command, format, ref string, known any, sentence s
 	return PrintAs(cmd, format, oci.Scheme+ref+"\n", known)
 }
 
-// Trust says whose signature counts. Flags that cosign has as well have its names.
+// Trust says whose signatures count. Its flags have the names of cosign's, if cosign has them.
 type Trust struct {
 	File     string
 	policy   sign.Policy
 	identity sign.Identity
 }
 
-// Flags of a command that demands signatures: a key, or a file with everything else.
+// Flags adds the flags of a command that requires signatures: a key, or a file with all settings.
 func (t *Trust) Flags(cmd *cobra.Command) {
 	PolicyFlag(cmd, &t.File)
 	cmd.Flags().StringSliceVar(&t.policy.Keys, "key", nil,
@@ -69,7 +69,7 @@ func PolicyFlag(cmd *cobra.Command, file *string) {
 		"file with a VerifyPolicy: whose signature is required, and how images must be built")
 }
 
-// AllFlags adds what a policy file can set about signatures.
+// AllFlags adds flags for all that a policy file can set about signatures.
 func (t *Trust) AllFlags(cmd *cobra.Command) {
 	t.Flags(cmd)
 	f := cmd.Flags()
@@ -94,14 +94,14 @@ func (t *Trust) AllFlags(cmd *cobra.Command) {
 		"require provenance of the render by the same signer")
 }
 
-// Given reports whether anything demands a signature.
+// Given reports whether a signature is required.
 func (t *Trust) Given() bool {
 	return t.File != "" || len(t.policy.Keys) > 0 || t.identity != sign.Identity{} ||
 		t.policy.Roots != "" || t.policy.TrustedRoot != "" || t.policy.Provenance ||
 		t.policy.IgnoreTlog || t.policy.IgnoreSCT
 }
 
-// Read returns the policy that the flags make up, or the file's.
+// Read returns the policy of the flags, or of the file.
 func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	p = t.policy
 	p.Flags = true
@@ -124,7 +124,7 @@ func (t *Trust) Read(r *Registry) (p sign.Policy, err error) {
 	return p, nil
 }
 
-// Demanded is what Read returns, or nil if nothing demands a signature.
+// Demanded returns the result of Read, or nil if no signature is required.
 func (t *Trust) Demanded(r *Registry) (*sign.Policy, error) {
 	if !t.Given() {
 		return nil, nil
@@ -133,7 +133,8 @@ func (t *Trust) Demanded(r *Registry) (*sign.Policy, error) {
 	return &p, err
 }
 
-// Check is the judgement of a policy as oci.Options.Verify has it; nil demands nothing.
+// Check returns a function for oci.Options.Verify that verifies by a policy, or nil without a
+// policy.
 func Check(p *sign.Policy) func(context.Context, name.Digest) error {
 	if p == nil {
 		return nil
@@ -144,7 +145,7 @@ func Check(p *sign.Policy) func(context.Context, name.Digest) error {
 	}
 }
 
-// CheckPackage is Check for a rendered package, of which a policy about images says nothing.
+// CheckPackage returns Check for a rendered package, to which a policy about images does not apply.
 func CheckPackage(p *sign.Policy) func(context.Context, name.Digest) error {
 	if p == nil {
 		return nil
@@ -171,7 +172,7 @@ func (s *Signer) Flags(cmd *cobra.Command) {
 	f.BoolVar(&s.tlog, "tlog-upload", true, "write the signature to the transparency log")
 }
 
-// With fails where a flag is set and nothing is signed.
+// With returns an error if a flag for signing is set and nothing is signed.
 func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
 	for _, name := range [...]string{"key", "certificate", "identity-token", "fulcio-url",
 		"rekor-url", "tlog-upload"} {
@@ -182,7 +183,7 @@ func (s *Signer) With(cmd *cobra.Command, signs bool, flag string) error {
 	return nil
 }
 
-// Session makes ready to sign.
+// Session opens a session that signs.
 func (s *Signer) Session(ctx context.Context, access oci.Access) (*sign.Session, error) {
 	signer := s.signer
 	signer.Access, signer.Password = access, func() ([]byte, error) { return password(ctx) }
@@ -192,7 +193,7 @@ func (s *Signer) Session(ctx context.Context, access oci.Access) (*sign.Session,
 	return signer.Open(ctx)
 }
 
-// OpenKey makes ready to sign agent cards by a key.
+// OpenKey opens a session that signs agent cards with a key.
 func OpenKey(ctx context.Context, key string) (*sign.Session, error) {
 	if key == "" {
 		return nil, Usagef("name the key that signs with --key")
@@ -200,7 +201,7 @@ func OpenKey(ctx context.Context, key string) (*sign.Session, error) {
 	return sign.Signer{Key: key, Password: func() ([]byte, error) { return password(ctx) }}.Open(ctx)
 }
 
-// password is $COSIGN_PASSWORD, or what the user types.
+// password returns $COSIGN_PASSWORD, or asks the user.
 func password(ctx context.Context) ([]byte, error) {
 	if given, ok := os.LookupEnv("COSIGN_PASSWORD"); ok {
 		return []byte(given), nil
@@ -210,7 +211,7 @@ func password(ctx context.Context) ([]byte, error) {
 		return nil, errors.New("the key's password is missing: set COSIGN_PASSWORD, to an empty " +
 			"value if the key has none")
 	}
-	shown, err := term.GetState(terminal)
+	state, err := term.GetState(terminal)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the key's password: %w", err)
 	}
@@ -218,7 +219,7 @@ func password(ctx context.Context) ([]byte, error) {
 	defer fmt.Fprintln(os.Stderr)
 	text, err := Interruptibly(ctx, func() ([]byte, error) { return term.ReadPassword(terminal) })
 	if errors.Is(err, ErrInterrupted) {
-		err = multi.Errors(err, term.Restore(terminal, shown))
+		err = multi.Errors(err, term.Restore(terminal, state))
 	}
 	return text, err
 }

@@ -23,15 +23,14 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// Revision is a package as a Git revision has it.
+// Revision is a package in a Git revision.
 type Revision struct {
 	Repository string // its root
 	Commit     string
 	Path       string // of the package in it, with slashes; "" is the root
 }
 
-// FindRevision resolves a name of a revision for the repository that a folder or
-// file is in.
+// FindRevision resolves a name of a revision for the repository that a folder or file is in.
 func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
 	absolute, err := filepath.Abs(at)
 	if err != nil {
@@ -68,8 +67,8 @@ func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
 	return Revision{root, line(commit), relative}, nil
 }
 
-// existing is the nearest folder at or above a path: a package may be gone from
-// the working tree.
+// existing returns the nearest folder at or above a path that exists: the working tree may lack a
+// package.
 func existing(at string) string {
 	for {
 		if info, err := os.Stat(at); err == nil && info.IsDir() {
@@ -84,8 +83,8 @@ func existing(at string) string {
 
 func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }
 
-// RunGit runs the git program in the working tree of a repository, or outside of all if it is
-// empty. Its complaint becomes the error.
+// RunGit runs the git program in the working tree of a repository, or outside of all repositories
+// if top is empty. Its standard error becomes the error.
 func RunGit(ctx context.Context, top string, stdin io.Reader, args ...string) ([]byte, error) {
 	cmd := gitrun.Command(ctx, top, args...)
 	cmd.Stdin = stdin
@@ -99,24 +98,24 @@ func RunGit(ctx context.Context, top string, stdin io.Reader, args ...string) ([
 // blob is a file of a revision.
 type blob struct{ name, object, mode string }
 
-// extract writes the manifests of the package into a folder, with the configurations of the
-// folders above it; of a package that is a single file, its lock as well. It reports whether
-// the revision has the package at all.
+// extract writes the manifests of the package into a folder, with the configurations of the folders
+// above it, and with the lock if the package is a single file. It reports whether the revision has
+// the package.
 func (r Revision) extract(ctx context.Context, into string) (found bool, err error) {
 	blobs, err := r.list(ctx, isInput, r.Path)
 	if err != nil || len(blobs) == 0 {
 		return false, err
 	}
-	var beside []string
+	var related []string
 	folder := r.Path
 	if blobs[0].name == r.Path {
 		folder = path.Dir(r.Path)
-		beside = []string{path.Join(folder, render.LockFile), path.Join(folder, tools.File),
+		related = []string{path.Join(folder, render.LockFile), path.Join(folder, tools.File),
 			path.Join(folder, source.ListFile)}
 	}
-	beside = append(beside, configsAbove(r.Path)...)
-	if len(beside) > 0 {
-		more, err := r.list(ctx, isInput, beside...)
+	related = append(related, configsAbove(r.Path)...)
+	if len(related) > 0 {
+		more, err := r.list(ctx, isInput, related...)
 		if err != nil {
 			return false, err
 		}
@@ -140,7 +139,7 @@ func (r Revision) extract(ctx context.Context, into string) (found bool, err err
 	return true, r.write(ctx, more, into)
 }
 
-// configsAbove names where the configuration of a file or folder may be, above it.
+// configsAbove returns the paths above a file or folder at which its configuration may be.
 func configsAbove(at string) (files []string) {
 	for at != "" && at != "." {
 		if at = path.Dir(at); at == "." {
@@ -152,8 +151,8 @@ func configsAbove(at string) (files []string) {
 	return files
 }
 
-// extractFile adds one file of the package, whatever it is. A package that is a
-// single file has it beside itself.
+// extractFile extracts one file of the package, of any type. If the package is a single file, the
+// other one is in the same folder.
 func (r Revision) extractFile(ctx context.Context, file, into string) error {
 	blobs, err := r.list(ctx, func(string) bool { return true }, path.Join(r.Path, file),
 		path.Join(path.Dir(r.Path), file))
@@ -163,8 +162,8 @@ func (r Revision) extractFile(ctx context.Context, file, into string) error {
 	return r.write(ctx, blobs, into)
 }
 
-// FileOf returns a file of the repository as a revision has it, below stage, or "" if the revision
-// does not have it or file is "".
+// FileOf extracts a file of the repository from a revision to stage, and returns its path, or "" if
+// the revision does not have it or file is "".
 func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -180,7 +179,7 @@ func FileOf(ctx context.Context, file, ref, stage string) (string, error) {
 	return filepath.Join(stage, filepath.FromSlash(r.Path)), nil
 }
 
-// OpenRevision is Open of a package as a revision has it, which it extracts to stage.
+// OpenRevision extracts a package of a revision to stage, and opens it.
 func (in *Input) OpenRevision(cmd *cobra.Command, r Revision,
 	stage string) (src render.Source, opt render.Options, findings []finding.Finding, found bool,
 	err error) {
@@ -230,8 +229,8 @@ func isInput(name string) bool {
 		path.Base(name) == source.ListFile
 }
 
-// write reads all blobs from one git process and puts them below a folder, which
-// no name can lead out of.
+// write reads all blobs from one git process and writes them below a folder. No name can lead out
+// of the folder.
 func (r Revision) write(ctx context.Context, blobs []blob, into string) error {
 	root, err := os.OpenRoot(into)
 	if err != nil {
@@ -292,8 +291,8 @@ func readBlob(in *bufio.Reader) ([]byte, error) {
 	return data[:size], nil
 }
 
-// Differs names a file of the working tree that is not as the revision has it: a tracked one,
-// or an input of the package that is not tracked, ignored or not; "" for none.
+// Differs returns a file of the working tree that differs from the revision: a tracked file, or an
+// untracked input of the package, ignored or not; "" for none.
 func (r Revision) Differs(ctx context.Context) (string, error) {
 	changed, err := RunGit(ctx, r.Repository, nil, "diff", "--name-only", "-z", "--no-ext-diff",
 		"--no-textconv", r.Commit, "--")

@@ -34,14 +34,14 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
-// ToolServers says how the tool servers of a package are asked for their tools: each of them,
-// or the catalog that has asked them in the cluster.
+// ToolServers says where the tools of a package's servers are read: from each server, or from the
+// catalog that has queried them in the cluster.
 type ToolServers struct {
 	Cluster
 	catalog Catalog
 }
 
-// Flags of a command that asks tool servers.
+// Flags adds the flags of a command that queries tool servers.
 func (t *ToolServers) Flags(cmd *cobra.Command) {
 	t.Cluster.LoginFlags(cmd)
 	t.catalog.Flags(cmd.Flags(), "catalog-server",
@@ -49,7 +49,7 @@ func (t *ToolServers) Flags(cmd *cobra.Command) {
 			"(default: query each server)")
 }
 
-// ToolsFile is the file of the definitions beside a lock.
+// ToolsFile returns the path of the file with the definitions, next to a lock.
 func ToolsFile(lock string) string { return filepath.Join(filepath.Dir(lock), tools.File) }
 
 // named is a tool server of a package, and where the package names it.
@@ -73,9 +73,9 @@ func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source,
 		return nil, nil, nil, err
 	}
 	var done atomic.Int64
-	shown := Begin(cmd.ErrOrStderr(), false, "asking tool servers")
-	defer shown.End()
-	shown.Show(func() string {
+	activity := Begin(cmd.ErrOrStderr(), false, "asking tool servers")
+	defer activity.End()
+	activity.Show(func() string {
 		return fmt.Sprintf("asking tool servers: %d of %d", done.Load(), len(servers))
 	})
 	answers := make([]answer, len(servers))
@@ -97,14 +97,14 @@ func (t *ToolServers) Ask(cmd *cobra.Command, src render.Source,
 	return offered, locked, findings, nil
 }
 
-// answer is what a server answers, or findings that say why it does not count.
+// answer is the answer of a server, or findings that say why it is not valid.
 type answer struct {
 	offered  []tools.Definition
 	locked   api.LockedToolServer
 	findings []finding.Finding
 }
 
-// asking asks one server.
+// asking queries one server.
 type asking func(ctx context.Context,
 	s named) (found []tools.Definition, protocol string, err error)
 
@@ -178,7 +178,7 @@ func toolServers(src render.Source,
 	return all, findings, nil
 }
 
-// typed reads a server's manifest.
+// typed decodes a server's manifest.
 func typed(o *krm.Object) (client.Object, error) {
 	var object client.Object = &kagent.RemoteMCPServer{}
 	if o.Kind == "MCPServer" {
@@ -193,7 +193,7 @@ func typed(o *krm.Object) (client.Object, error) {
 
 var errNotDescribed = errors.New("the package has no such object")
 
-// source is who answers for the servers.
+// source returns the function that queries the servers.
 func (t *ToolServers) source(cmd *cobra.Command, lock *api.ImageLock) (asking, error) {
 	if t.catalog.Address != "" {
 		return t.fromCatalog(cmd)
@@ -221,7 +221,7 @@ func (t *ToolServers) source(cmd *cobra.Command, lock *api.ImageLock) (asking, e
 // firstStateless is the first version of MCP without sessions.
 const firstStateless = "2026-07-28"
 
-// fromCatalog asks a catalog for what it has found.
+// fromCatalog returns a function that reads the tools of a server from a catalog.
 func (t *ToolServers) fromCatalog(cmd *cobra.Command) (asking, error) {
 	c, err := t.catalog.Connect(cmd, t.Loader().ClientConfig)
 	if err != nil {
@@ -263,8 +263,8 @@ func (t *ToolServers) fromCatalog(cmd *cobra.Command) (asking, error) {
 	}, nil
 }
 
-// CheckTools refuses objects whose tool servers the catalog has found to offer other tools
-// than the lock of the package has. A cluster without the catalog says nothing of tools.
+// CheckTools refuses objects if the catalog has found that their tool servers offer other tools
+// than the lock of the package has. Without a catalog in the cluster, nothing is compared.
 func (k *Cluster) CheckTools(ctx context.Context, objects []apply.Object) (refused error) {
 	var c client.Client
 	for _, o := range objects {

@@ -45,7 +45,7 @@ manifests instead, and queries no server.`,
 	return cmd
 }
 
-// catalog is what the flags say.
+// catalog holds the flags.
 type catalog struct {
 	cli.Cluster
 	server cli.Catalog
@@ -55,14 +55,14 @@ type catalog struct {
 	format string
 }
 
-// catalogEntries are those of a server, or of a store of our own.
+// catalogEntries reads the entries of a server or of a local store.
 type catalogEntries interface {
 	List(context.Context, store.Query) ([]store.Entry, error)
 	Get(context.Context, store.Key) (store.Entry, error)
 	Search(context.Context, store.Query) ([]store.Hit, error)
 }
 
-// ask asks a server, or a store of what manifests say.
+// ask passes a server to question, or a store with the contents of manifests.
 func (c *catalog) ask(cmd *cobra.Command, question func(catalogEntries) error) error {
 	switch {
 	case len(c.files) > 0 && cmd.Flags().Changed("server"):
@@ -146,7 +146,7 @@ func (c *catalog) getCommand() *cobra.Command {
 	return cmd
 }
 
-// find finds the one entry that the arguments name.
+// find returns the one entry that the arguments name.
 func (c *catalog) find(ctx context.Context, s catalogEntries, a []string) (store.Entry, error) {
 	namespace, name, ok := strings.Cut(a[0], "/")
 	if !ok {
@@ -210,7 +210,7 @@ func (c *catalog) searchCommand() *cobra.Command {
 	return cmd
 }
 
-// table returns a table of entries; answer is what programs get.
+// table returns a table of entries; answer is the output for programs.
 func (c *catalog) table(answer any, entries []store.Entry) cli.Listing {
 	l := cli.Listing{
 		Columns: []string{"NAMESPACE", "NAME", "KIND", "TITLE", "HEALTH", "OFFERS", "ANSWERED"},
@@ -259,7 +259,7 @@ func short(text string) string {
 	return string(runes)
 }
 
-// manifests puts what files say into a store in memory.
+// manifests reads files into a store in memory.
 func (c *catalog) manifests(cmd *cobra.Command) (store.Store, error) {
 	s := store.NewMemory()
 	c.query.Scope = store.Everything()
@@ -277,8 +277,7 @@ func (c *catalog) manifests(cmd *cobra.Command) (store.Store, error) {
 	return s, nil
 }
 
-// offline is a store of manifests. It lists all that there is, as a server's
-// client does.
+// offline is a store of manifests. It lists all entries, as the client of a server does.
 type offline struct{ store.Store }
 
 func (o offline) List(ctx context.Context, q store.Query) (all []store.Entry, err error) {

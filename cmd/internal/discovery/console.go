@@ -104,10 +104,10 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 		return fmt.Errorf("serving the console: %w\n  hint: choose another --port, or omit it", err)
 	}
 	pages := (&console.Console{Store: s, Access: guard, Cluster: cluster, Log: log}).Handler()
-	secret, take := l.Once(store.Session{Name: who, Expires: time.Now().Add(24 * time.Hour)})
+	secret, signIn := l.Once(store.Session{Name: who, Expires: time.Now().Add(24 * time.Hour)})
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
-	mux.HandleFunc("GET /login/console", take)
+	mux.HandleFunc("GET /login/console", signIn)
 	server := &http.Server{Handler: onlyHere(listener.Addr(), mux),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -142,8 +142,8 @@ func openConsole(cmd *cobra.Command, config *rest.Config, namespace string, port
 	return group.Wait()
 }
 
-// onlyHere answers requests that name this address: a page of another site that lets its own
-// name resolve to it gets nothing.
+// onlyHere answers only requests that name this address, so that a page of another site whose name
+// resolves to it gets nothing.
 func onlyHere(at net.Addr, next http.Handler) http.Handler {
 	_, port, _ := net.SplitHostPort(at.String())
 	names := []string{"127.0.0.1:" + port, "localhost:" + port}
@@ -156,9 +156,9 @@ func onlyHere(at net.Addr, next http.Handler) http.Handler {
 	})
 }
 
-// browse opens an address by a file that leads to it: everybody on a machine can read the arguments
-// of processes, and this file only its owner. done removes the file. Where no browser can be
-// started, a person opens the address.
+// browse opens an address through a file that redirects to it: all users of a machine can read the
+// arguments of processes, but only the owner can read this file. done removes the file. If no
+// browser starts, the user opens the address.
 func browse(ctx context.Context, address string) (done func() error, err error) {
 	folder, err := os.MkdirTemp("", "armature-console-")
 	if err != nil {
@@ -193,8 +193,8 @@ func keepFilled(ctx context.Context, s store.Store, objects dynamic.Interface, n
 	return nil
 }
 
-// fillCatalog fills the store with what the resources of the catalog say by themselves. A kind
-// that the cluster lacks, or that may not be listed, has no entries.
+// fillCatalog fills the store from the resources of the catalog. A kind that the cluster lacks, or
+// that may not be listed, has no entries.
 func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string) error {
 	for _, kind := range kinds.All() {
 		_, err := s.Sweep(ctx, kind.Resource,
@@ -206,10 +206,10 @@ func fillCatalog(ctx context.Context, s store.Store, objects dynamic.Interface, 
 	return nil
 }
 
-// fillKind returns the UIDs of the objects that there are.
+// fillKind stores the objects of a kind, and returns their UIDs.
 func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, namespace string,
 	kind kinds.Kind) (map[string]bool, error) {
-	there := map[string]bool{}
+	stored := map[string]bool{}
 	page := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return objects.Resource(kind.GVR()).Namespace(namespace).List(ctx, o)
 	}
@@ -218,15 +218,15 @@ func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, nam
 		if err != nil || !ok {
 			return err
 		}
-		there[e.UID] = true
+		stored[e.UID] = true
 		_, err = s.Put(ctx, e, true)
 		return err
 	})
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		return there, nil
+		return stored, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing %s: %w", kind.Resource, err)
 	}
-	return there, nil
+	return stored, nil
 }
