@@ -20,9 +20,10 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Access asks Kubernetes who a caller is and what they may list. Its zero value lets nobody in.
+// Access asks Kubernetes who a caller is and what they may list. Its zero value refuses every
+// caller.
 type Access struct {
-	// Login knows who has a session; nil is nobody.
+	// Login finds the sessions of callers; nil means that there are none.
 	Login *Login
 
 	authn authenticator.Request
@@ -35,7 +36,7 @@ const (
 	DenyTTL  = 10 * time.Second
 )
 
-// New asks authn who a caller is, and authz what they may do.
+// New returns an Access that asks authn who a caller is, and authz what they may do.
 func New(authn authenticator.Request, authz authorizer.UnconditionalAuthorizer) Access {
 	return Access{authn: authn, authz: authz}
 }
@@ -43,7 +44,7 @@ func New(authn authenticator.Request, authz authorizer.UnconditionalAuthorizer) 
 // Cookie holds the token of a person who signed in on the page.
 const Cookie = "armature-catalog"
 
-// Unknown is the error of a caller whom Kubernetes does not know. Its text is for them.
+// Unknown is the error for a caller whom Kubernetes does not know. Its text is for the caller.
 type Unknown string
 
 func (u Unknown) Error() string { return string(u) }
@@ -51,12 +52,12 @@ func (u Unknown) Error() string { return string(u) }
 // Tokens reports whether callers may send tokens.
 func (a Access) Tokens() bool { return a.authn != nil }
 
-// Caller of a request. A cookie counts for requests that change nothing.
+// Caller returns the caller of a request. A cookie counts only for requests that change nothing.
 func (a Access) Caller(r *http.Request) (user.Info, error) {
 	return a.caller(r, r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
-// Actor is the caller of a request that changes something, and about which the server knows that no
+// Actor returns the caller of a request that may change something. The server has to know that no
 // other site made the browser send it.
 func (a Access) Actor(r *http.Request) (user.Info, error) { return a.caller(r, true) }
 
@@ -65,7 +66,7 @@ func (a Access) caller(r *http.Request, cookies bool) (user.Info, error) {
 	if a.Login != nil && cookies && !headed {
 		session, err := a.Login.Who(r)
 		if err == nil {
-			// As Kubernetes itself adds for each caller that it knows.
+			// Kubernetes adds this group to each caller that it knows.
 			return &user.DefaultInfo{Name: session.Name,
 				Groups: append(session.Groups, user.AllAuthenticated)}, nil
 		}
@@ -114,16 +115,16 @@ func (a Access) May(ctx context.Context, who user.Info,
 // maxReviews is the maximum number of concurrent reviews for one caller.
 const maxReviews = 16
 
-// Scope is what a caller may list of the given namespaces of each resource: the resource
-// as a whole, or else some of the namespaces. Kubernetes' answers are remembered for
-// AllowTTL and DenyTTL.
+// Scope returns what a caller may list of the given namespaces of each resource: the whole
+// resource, or else some of the namespaces. Kubernetes' answers are cached for AllowTTL and
+// DenyTTL.
 func (a Access) Scope(ctx context.Context, who user.Info,
 	places map[string][]string) (store.Scope, error) {
 	out := store.Scope{}
 	var mu sync.Mutex
 	group, asking := errgroup.WithContext(ctx)
 	group.SetLimit(maxReviews)
-	look := func(resource, namespace string, found func()) {
+	check := func(resource, namespace string, found func()) {
 		group.Go(func() error {
 			ok, err := a.May(asking, who, "list", resource, namespace, "")
 			mu.Lock()
@@ -135,7 +136,7 @@ func (a Access) Scope(ctx context.Context, who user.Info,
 		})
 	}
 	for resource := range places {
-		look(resource, "", func() { out[resource] = store.Namespaces{All: true} })
+		check(resource, "", func() { out[resource] = store.Namespaces{All: true} })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
@@ -146,7 +147,7 @@ func (a Access) Scope(ctx context.Context, who user.Info,
 	for resource, namespaces := range places {
 		for _, namespace := range namespaces {
 			if !whole[resource].All {
-				look(resource, namespace, func() {
+				check(resource, namespace, func() {
 					out[resource] = store.Namespaces{Names: append(out[resource].Names, namespace)}
 				})
 			}

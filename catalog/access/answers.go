@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Problem is an error that the caller sees, with what they can do about it.
+// Problem is an error that the caller sees, with a remedy.
 type Problem struct {
 	Status          int
 	Message, Remedy string
@@ -27,7 +27,7 @@ func Refuse(status int, message, remedy string) *Problem {
 	return &Problem{status, message, remedy}
 }
 
-// Bad returns the problem of a request that has to ask for something else.
+// Bad returns the problem of a request with wrong parameters.
 func Bad(format string, args ...any) *Problem {
 	return &Problem{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
 }
@@ -76,8 +76,8 @@ func Write(w http.ResponseWriter, log logr.Logger, status int, body any) {
 	_, _ = w.Write(append(data, '\n')) // the caller may have disconnected
 }
 
-// CheckParameters refuses parameters that are not known, so that a typing error never shows more
-// than was meant.
+// CheckParameters refuses unknown parameters, so that a misspelt one never shows more than
+// intended.
 func CheckParameters(r *http.Request, known ...string) error {
 	for name := range r.URL.Query() {
 		if !slices.Contains(known, name) {
@@ -88,8 +88,8 @@ func CheckParameters(r *http.Request, known ...string) error {
 	return nil
 }
 
-// Harden sets what keeps a browser from doing more than showing an answer, which may load what the
-// policy says, and bounds what a caller may send.
+// Harden sets headers that let a browser only show an answer and load what the policy allows. It
+// bounds the size of a request's body, and the time in which the caller has to send it.
 func Harden(policy string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -104,8 +104,8 @@ func Harden(policy string, next http.Handler) http.Handler {
 	})
 }
 
-// Places limits what is open at the same time, of all accounts and of each, so that one account
-// leaves places to others.
+// Places limits how much is open at the same time, in total and for each account, so that one
+// account cannot take all places.
 type Places struct {
 	all, each int
 
@@ -117,7 +117,7 @@ type Places struct {
 // NewPlaces returns places for all accounts together and for each.
 func NewPlaces(all, each int) *Places { return &Places{all: all, each: each, by: map[string]int{}} }
 
-// Enter takes a place for an account; nil where there is none.
+// Enter takes a place for an account. It returns nil if there is none.
 func (p *Places) Enter(account string) (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,7 +30,7 @@ type Login struct {
 	Store  store.Store
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
-	// Failed shows a person that they are not signed in, and why, after err was logged.
+	// Failed logs err, and shows a person that they are not signed in, and why.
 	Failed func(w http.ResponseWriter, r *http.Request, why string, err error)
 
 	provider atomic.Pointer[oidc.Provider] // nil until it answered
@@ -77,7 +77,7 @@ func LocalPath(next string) string {
 	return next
 }
 
-// oauth returns the provider, which is asked when it is needed, and what is asked of it.
+// oauth returns the provider, which is queried on first use, and the client's configuration.
 func (l *Login) oauth(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	provider := l.provider.Load()
 	if provider == nil {
@@ -113,7 +113,7 @@ func (l *Login) Begin(w http.ResponseWriter, r *http.Request) {
 		oauth2.S256ChallengeOption(p.Verifier)), http.StatusFound)
 }
 
-// End takes what the provider answered, and begins a session.
+// End handles the provider's answer, and begins a session.
 func (l *Login) End(w http.ResponseWriter, r *http.Request) {
 	p, ok := l.pending(r)
 	l.set(w, pendingCookie, "", -1)
@@ -190,8 +190,8 @@ func (l *Login) redeem(ctx context.Context, code string, p pending) (store.Sessi
 	return session, err
 }
 
-// Grant begins a session of a person, and ends the one that the browser had. Its secret is
-// new, so that nobody knows it who gave the browser another one.
+// Grant begins a session of a person, and ends the one that the browser had. Its secret is new:
+// somebody else may have set the previous one in the browser.
 func (l *Login) Grant(w http.ResponseWriter, r *http.Request, session store.Session) error {
 	if err := l.end(r); err != nil {
 		return err
@@ -207,9 +207,9 @@ func (l *Login) Grant(w http.ResponseWriter, r *http.Request, session store.Sess
 // Provider reports whether there is an OpenID provider.
 func (l *Login) Provider() bool { return l.Config.Issuer != "" }
 
-// Once returns a secret for an address, and what takes it from there: it begins a session for the
-// first who has it, and for nobody else.
-func (l *Login) Once(session store.Session) (secret string, take http.HandlerFunc) {
+// Once returns a secret for an address, and a handler for this address that begins a session for
+// the first caller with the secret only.
+func (l *Login) Once(session store.Session) (secret string, handler http.HandlerFunc) {
 	secret = rand.Text()
 	var taken atomic.Bool
 	return secret, func(w http.ResponseWriter, r *http.Request) {
@@ -275,7 +275,7 @@ const (
 	pendingCookie = "armature-login"
 )
 
-// name returns the name of a cookie. One with the prefix is taken by browsers of this host alone,
+// name returns the name of a cookie. Browsers accept a name with the prefix only from this host,
 // over TLS.
 func (l *Login) name(cookie string) string {
 	if l.Config.secure() {
@@ -284,8 +284,8 @@ func (l *Login) name(cookie string) string {
 	return cookie
 }
 
-// set sets a cookie for a time; a negative one deletes it. The provider's redirect brings it
-// along only if it is Lax.
+// set sets a cookie for a duration; a negative one deletes it. The provider's redirect carries it
+// only if it is Lax.
 func (l *Login) set(w http.ResponseWriter, cookie, value string, lasts time.Duration) {
 	age := max(int(lasts.Seconds()), 1)
 	if lasts < 0 {

@@ -87,14 +87,14 @@ func readLogin(file string) (c LoginConfig, err error) {
 	if u, err := url.Parse(c.URL); err != nil || u.Path != "" {
 		return c, fmt.Errorf("url: %q has a path, and the console is at the root of its host", c.URL)
 	}
-	beside := func(name string) ([]byte, error) {
+	readFile := func(name string) ([]byte, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(file), name)
 		}
 		return os.ReadFile(name)
 	}
 	if c.ClientSecretFile != "" {
-		secret, err := beside(c.ClientSecretFile)
+		secret, err := readFile(c.ClientSecretFile)
 		if err != nil {
 			return c, fmt.Errorf("clientSecretFile: %w", err)
 		}
@@ -103,7 +103,7 @@ func readLogin(file string) (c LoginConfig, err error) {
 		}
 	}
 	if c.CAFile != "" {
-		pem, err := beside(c.CAFile)
+		pem, err := readFile(c.CAFile)
 		if err != nil {
 			return c, fmt.Errorf("caFile: %w", err)
 		}
@@ -143,12 +143,12 @@ func (l *Login) asking(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(oidc.ClientContext(ctx, client), patience)
 }
 
-// refused is why a person is not let in, for them.
+// refused is the reason why a person is not signed in, for that person.
 type refused string
 
 func (r refused) Error() string { return "login: " + string(r) }
 
-// person returns whom claims name.
+// person returns the session of the person that the claims name.
 func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error) {
 	claim := c.UsernameClaim
 	if claim == "" {
@@ -176,7 +176,7 @@ func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error)
 	for _, group := range groups {
 		v.Groups = append(v.Groups, c.GroupsPrefix+group)
 	}
-	// Kubernetes' own names, such as system:masters, are not a provider's to give.
+	// A provider must not assign Kubernetes' own names, such as system:masters.
 	for _, one := range append([]string{v.Name}, v.Groups...) {
 		if strings.HasPrefix(one, "system:") || len(one) > maxName {
 			return store.Session{}, refused("The OpenID provider sends a user or group name that " +

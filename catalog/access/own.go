@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Own returns an Access with the rights of the account that a configuration signs in as, whoever
-// the caller is: it asks by SelfSubjectAccessReview. Only sessions of l are let in.
+// Own returns an Access in which every caller has the rights of the account of cfg, by
+// SelfSubjectAccessReview. Only callers with a session of l are admitted.
 func Own(cfg *rest.Config, l *Login) (Access, error) {
 	c, err := authorizationclient.NewForConfig(cfg)
 	if err != nil {
@@ -27,7 +27,7 @@ func Own(cfg *rest.Config, l *Login) (Access, error) {
 	return Access{Login: l, authz: own{c, cache.NewLRUExpireCache(10000)}}, nil
 }
 
-// own asks what this process may do itself.
+// own authorizes by the rights of this process.
 type own struct {
 	client  authorizationclient.AuthorizationV1Interface
 	answers *cache.LRUExpireCache
@@ -69,8 +69,7 @@ func decision(allowed bool) authorizer.Decision {
 	return authorizer.DecisionNoOpinion
 }
 
-// Whoami returns the name by which Kubernetes knows the account that a configuration signs in as;
-// "you" where it does not say.
+// Whoami returns the name that Kubernetes has for the account of cfg, or "you" if it does not tell.
 func Whoami(ctx context.Context, cfg *rest.Config) (string, error) {
 	c, err := authenticationclient.NewForConfig(cfg)
 	if err != nil {

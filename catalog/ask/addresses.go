@@ -13,9 +13,9 @@ import (
 // Dial opens connections to agents and servers.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// GuardedDial refuses the addresses of the node itself and of the services that clouds offer to
-// their machines, in each of the forms that lead there, unless they are in allowed. The address is
-// checked as it is connected to, so no name can resolve to another one in between.
+// GuardedDial returns a Dial that refuses the addresses of the node itself and of the services that
+// clouds offer to their machines, in every form that leads there, unless they are in allowed. It
+// checks the address at connect time, so no name can resolve to another one in between.
 func GuardedDial(allowed []netip.Prefix) Dial {
 	dialer := &net.Dialer{Timeout: 5 * time.Second,
 		Control: func(_, address string, _ syscall.RawConn) error {
@@ -31,9 +31,9 @@ func GuardedDial(allowed []netip.Prefix) Dial {
 // IsForbidden reports whether a GuardedDial refused the address.
 func IsForbidden(err error) bool { return errors.Is(err, errForbidden) }
 
-// forbidden networks, beside loopback, link-local, multicast and unspecified
-// addresses, each with the document that assigns it. The NetworkPolicy of the
-// installation has the same metadata services.
+// forbidden are the refused networks in addition to loopback, link-local, multicast and unspecified
+// addresses, each with the document that assigns it. The NetworkPolicy of the installation has the
+// same metadata services.
 var forbidden = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),          // this host: RFC 1122, 3.2.1.3
 	netip.MustParsePrefix("255.255.255.255/32"), // broadcast: RFC 919

@@ -1,6 +1,6 @@
-// Package ask asks agents and tool servers, which belong to others: with a limit for bytes,
-// memory, depth, redirects and time, and without following them to other hosts. For commands, it
-// asks a catalog's server.
+// Package ask queries agents and tool servers, which are not trusted: with limits of bytes, memory,
+// depth, redirects and time, and without redirects to other hosts. For commands, it queries a
+// catalog's server.
 package ask
 
 import (
@@ -22,20 +22,20 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Limits of what a server may do to us. The servers belong to others.
+// Limits of what a server may answer. Servers are not trusted.
 const (
 	maxDiscovery = 8 << 20 // bytes that one MCP discovery reads in all
 	maxRedirects = 3
 	maxHeader    = 64 << 10
 )
 
-// Memory that all answers take at once, from the first byte until their content is stored. The
-// catalog's memory limit is 256 MiB.
+// Memory of all answers together, from the first byte until their content is stored. The catalog's
+// memory limit is 256 MiB.
 const (
 	maxAnswers = 64 << 20 // of all answers at the same time
-	// of the answers of one namespace: one is decoded, of others the items stay
+	// of the answers of one namespace: one is decoded, and the items of others stay
 	maxNamespace = MaxDecoding + 2*maxDiscovery
-	// a tool, resource or prompt that was decoded, beside its text
+	// a decoded tool, resource or prompt without its text
 	itemCost = 256
 
 	// MaxDecoding is what one answer may take; a text without structure may have 2.6 MiB.
@@ -45,26 +45,25 @@ const (
 // NewBudget returns the budget of the catalog.
 func NewBudget() *answers.Budget { return answers.NewBudget(maxAnswers, maxNamespace) }
 
-// meter counts what an answer takes.
+// meter counts the memory of an answer.
 func meter(ctx context.Context, answer io.Reader, memory *answers.Share,
 	decoding *atomic.Int64) io.Reader {
 	return &answers.Metered{Reader: answer, Context: ctx, Memory: memory, Decoding: decoding,
 		Most: MaxDecoding}
 }
 
-// ErrTooLarge is the refusal of an answer that is beyond the limits of bytes, memory, depth or
-// items.
+// ErrTooLarge is the refusal of an answer that exceeds the limits of bytes, memory, depth or items.
 var ErrTooLarge = answers.ErrTooLarge
 
-// Refusals of what a server answers.
+// Reasons to refuse an answer.
 var (
 	errOtherHost = Failed("it redirects to another host")
 	errForbidden = Failed("the catalog may not contact this address")
 )
 
-// Failure is why an agent or a tool server could not be asked, each time in the same words. It
-// does not quote the server, whose answer may contain anything, such as the credentials that it
-// was sent.
+// Failure is the reason why an agent or a tool server could not be queried, always in the same
+// words. It does not quote the server, whose answer may contain anything, such as the credentials
+// that it was sent.
 type Failure struct {
 	Reason string
 	// Status is the HTTP status that the server answered; 0 for any other failure.
@@ -81,7 +80,7 @@ func Failed(format string, args ...any) *Failure {
 	return &Failure{Reason: fmt.Sprintf(format, args...)}
 }
 
-// FailureOf returns the failure that an error is, or a failure for what went wrong in the network.
+// FailureOf returns the failure that an error is, or a failure for an error of the network.
 func FailureOf(err error) *Failure {
 	var failure *Failure
 	if errors.As(err, &failure) {
@@ -96,8 +95,8 @@ func answered(status int) *Failure {
 		http.StatusText(status))), Status: status}
 }
 
-// Transport is for untrusted servers: no proxy, no compression that could blow
-// up, no connection kept.
+// Transport returns a transport for untrusted servers: without a proxy, without compression, which
+// could expand to any size, and without kept connections.
 func Transport(dial Dial, roots *x509.CertPool, serverName string) *http.Transport {
 	return &http.Transport{
 		DialContext: dial,
@@ -110,7 +109,7 @@ func Transport(dial Dial, roots *x509.CertPool, serverName string) *http.Transpo
 	}
 }
 
-// sameHost follows a few redirects within the host that was asked.
+// sameHost follows a few redirects within the same host.
 func sameHost(request *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if request.URL.Host != first.Host || request.URL.Scheme != first.Scheme {
@@ -122,8 +121,8 @@ func sameHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Get reads at most limit bytes of JSON at a URL. What decoding it takes counts until
-// the caller settles it. Its error is a *Failure.
+// Get reads at most limit bytes of JSON at a URL. The memory for decoding it counts until the
+// caller settles it. Its error is a *Failure.
 func Get(ctx context.Context, transport http.RoundTripper, url string, limit int64,
 	memory *answers.Share, decoding *atomic.Int64) (data []byte, err error) {
 	defer func() {
@@ -152,7 +151,7 @@ func Get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	return data, err
 }
 
-// Program is the catalog's name before others.
+// Program is the catalog's name in its requests.
 const Program = "armature-catalog"
 
 // UserAgent names the program and its version in every request.

@@ -27,7 +27,7 @@ type Catalog struct {
 	Address string
 	// CA is a PEM file of the authority that signed its certificate.
 	CA string
-	// TokenFile holds a Kubernetes token. If it is empty, the kubeconfig's is taken.
+	// TokenFile holds a Kubernetes token. If it is empty, the kubeconfig's is used.
 	TokenFile  string
 	Kubeconfig func() (*rest.Config, error)
 }
@@ -59,7 +59,7 @@ func (s Catalog) Connect(warn func(text string)) (*CatalogClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the catalog: %w", err)
 	}
-	// A redirect elsewhere must not take the token along.
+	// A redirect must not carry the token to another server.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	web := &http.Client{Transport: transport, CheckRedirect: refuse}
 	return &CatalogClient{base: base, http: web, warn: warn, warned: map[string]bool{}}, nil
@@ -113,8 +113,8 @@ func (c *CatalogClient) ask(ctx context.Context, path string, parameters url.Val
 	return nil
 }
 
-// Open an answer of the server, which may take as long as the caller reads. What does not exist is
-// store.ErrNotFound.
+// Open opens an answer of the server, which may take as long as the caller reads. The error is
+// store.ErrNotFound if there is no such object.
 func (c *CatalogClient) Open(ctx context.Context, path string,
 	parameters url.Values) (io.ReadCloser, error) {
 	response, err := c.send(ctx, path, parameters)
@@ -124,7 +124,7 @@ func (c *CatalogClient) Open(ctx context.Context, path string,
 	return response.Body, nil
 }
 
-// send a request; err says why the server refuses it.
+// send sends a request. Its error says why the server refuses it.
 func (c *CatalogClient) send(ctx context.Context, path string,
 	parameters url.Values) (*http.Response, error) {
 	at := c.base.JoinPath(path)
@@ -157,7 +157,7 @@ func (c *CatalogClient) send(ctx context.Context, path string,
 	return nil, fmt.Errorf("the catalog answers: %s", problem.Error)
 }
 
-// maxCatalog in bytes: a thousand entries with a card each.
+// maxCatalog is the maximum size of an answer in bytes: a thousand entries with a card each.
 const maxCatalog = 256 << 20
 
 // repeat repeats the warnings of the catalog, such as that its store does not answer.

@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/render/answers"
 )
 
-// Lister asks tool servers for commands, with the limits of the catalog. It reads no
-// Secret: a server that needs one is an error.
+// Lister queries tool servers for commands, with the limits of the catalog. It reads no Secret: a
+// server that needs one is an error.
 type Lister struct {
 	dial   Dial
 	memory *answers.Budget

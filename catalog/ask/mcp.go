@@ -43,7 +43,7 @@ type Endpoint struct {
 	Timeout     time.Duration
 	Silence     time.Duration // how long nothing may come; zero is the timeout
 	Terminate   bool
-	Description string // of the resource, before the server's own
+	Description string // of the resource; overrides the server's own
 	ToolsAlone  bool   // no resources and prompts
 	// version of MCP without sessions that the server spoke last, "" if it is not known
 	Stateless string
@@ -53,15 +53,15 @@ type Endpoint struct {
 type Discovery struct {
 	Info  *mcp.InitializeResult
 	Items []store.Item
-	// Fresh is how long the server says that the tools stay as they are. Private says that
-	// they are for whoever asked alone.
+	// Fresh is how long the tools stay valid, according to the server. Private means that they are
+	// only for the client that asked.
 	Fresh   time.Duration
 	Private bool
 
 	memory *answers.Share
 }
 
-// Discover asks an MCP server for its tools, resources and prompts. memory is held for what it
+// Discover asks an MCP server for its tools, resources and prompts. memory accounts for its
 // answers. Its error is a *Failure.
 func Discover(ctx context.Context, dial Dial, at Endpoint,
 	memory *answers.Share) (found *Discovery, err error) {
@@ -142,7 +142,7 @@ func (d *Discovery) list(ctx context.Context, session *mcp.ClientSession, toolsA
 	return err
 }
 
-// tools returns those of all pages, and notes what the pages say of keeping them.
+// tools returns the tools of all pages, and records how long they may be cached.
 func (d *Discovery) tools(ctx context.Context,
 	session *mcp.ClientSession) iter.Seq2[*mcp.Tool, error] {
 	return func(yield func(*mcp.Tool, error) bool) {
@@ -173,8 +173,7 @@ func (d *Discovery) tools(ctx context.Context,
 	}
 }
 
-// maxFresh bounds how long a server may keep the catalog from asking again: what it
-// changes in between is not seen.
+// maxFresh bounds how long a server may delay the next query: changes in between are not seen.
 const maxFresh = 10 * time.Minute
 
 // collect reads all pages of one kind, if the server offers it, and sorts the items by name:
@@ -207,7 +206,7 @@ func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool
 	return nil
 }
 
-// redact takes secrets out of what a server wrote, which knows them since it was sent them.
+// redact removes secrets from what a server wrote, which knows them because it was sent them.
 func redact(item *store.Item, secrets []string) error {
 	for _, secret := range secrets {
 		item.Name = strings.ReplaceAll(item.Name, secret, redacted)
@@ -233,7 +232,7 @@ func (d *Discovery) Fill(e *store.Entry, at Endpoint) {
 		return text
 	}
 	e.Items, e.Health, e.Message = d.Items, store.Healthy, ""
-	if d.Private { // whoever reads the catalog has not asked the server
+	if d.Private { // readers of the catalog are other clients
 		for i := range e.Items {
 			if e.Items[i].Kind == store.Tool {
 				e.Items[i] = store.Item{Kind: store.Tool, Name: e.Items[i].Name}
@@ -246,8 +245,8 @@ func (d *Discovery) Fill(e *store.Entry, at Endpoint) {
 	e.Description = cmp.Or(at.Description, clean(d.Info.Instructions))
 }
 
-// guard is between the SDK and the network. It sends our headers only to the named host, counts
-// bytes, and remembers what went wrong: the SDK's errors may quote the server.
+// guard is between the SDK and the network. It sends the headers only to the named host, counts
+// bytes, and records the errors of the network: the SDK's errors may quote the server.
 type guard struct {
 	next    http.RoundTripper
 	base    *url.URL
@@ -255,13 +254,13 @@ type guard struct {
 	keep    bool // leave the session to the server
 	silence time.Duration
 	memory  *answers.Share
-	// stateless is the version that server/discover is answered with here, without a
-	// request; "" asks the server.
+	// stateless is the version with which guard answers server/discover, without a request; "" asks
+	// the server.
 	stateless string
 	left      atomic.Int64
 	problem   atomic.Pointer[error]
-	// decoding is what the answer to the last request takes, which is decoded when the
-	// next one is sent.
+	// decoding is the memory of the answer to the last request, which is decoded when the next one
+	// is sent.
 	decoding atomic.Int64
 }
 
@@ -295,8 +294,8 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// discovered answers server/discover in the place of a server that is known to speak a
-// version without sessions, and to have tools.
+// discovered answers server/discover for a server that is known to speak a version without
+// sessions, and to have tools.
 func (g *guard) discovered(request *http.Request) (*http.Response, error) {
 	var asked struct {
 		ID json.RawMessage `json:"id"`
@@ -326,7 +325,7 @@ func (g *guard) note(err error) error {
 	return err
 }
 
-// explain replaces the SDK's error by what the network did, if that is known.
+// explain replaces the SDK's error by the network's, if there is one.
 func (g *guard) explain(ctx context.Context, err error) error {
 	noted := g.problem.Load()
 	switch {
@@ -342,7 +341,7 @@ func (g *guard) explain(ctx context.Context, err error) error {
 	return Failed("it does not follow the MCP protocol")
 }
 
-// body counts what is read of a response, and fails on silence.
+// body counts the bytes of a response, and fails on silence.
 type body struct {
 	io.Reader
 	io.Closer
@@ -367,8 +366,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// RemoteEndpoint returns the one that a RemoteMCPServer names. Its Secrets and ConfigMaps are
-// read from the API server, and none is kept.
+// RemoteEndpoint returns the endpoint that a RemoteMCPServer names. It reads Secrets and ConfigMaps
+// from the API server, and keeps none.
 func RemoteEndpoint(ctx context.Context, live client.Reader,
 	s *kagent.RemoteMCPServer) (Endpoint, error) {
 	at := Endpoint{URL: s.Spec.URL, SSE: s.Spec.Protocol == kagent.SSE, Headers: http.Header{},
@@ -416,10 +415,10 @@ func RemoteEndpoint(ctx context.Context, live client.Reader,
 	return at, nil
 }
 
-// maxTimeout bounds what a RemoteMCPServer may ask for: a worker waits for it.
+// maxTimeout bounds the timeouts of a RemoteMCPServer: a worker waits for them.
 const maxTimeout = time.Minute
 
-// parts returns the parts of a Secret's value that must not show up anywhere: the whole, and what
+// parts returns the parts of a Secret's value that must not appear anywhere: the whole, and what
 // follows a scheme such as Bearer.
 func parts(value string) (out []string) {
 	if value != "" {

@@ -44,7 +44,7 @@ func (r row) Label() string { return cmp.Or(r.Title, r.Name) }
 // Path returns the path of its page.
 func (r row) Path() string { return entryPath(r.Key) }
 
-// Offers counts what it has.
+// Offers describes its items.
 func (r row) Offers() string { return offers(r.Entry) }
 
 func agents(v *Visit) (*Page, error) {
@@ -106,12 +106,12 @@ func list(v *Visit, kind store.Type, data listData) (*Page, error) {
 		Parts: []Part{{"filters", "list-filters", data}, {"list", "list", data}}}, nil
 }
 
-// filter returns what the address of a list asks for.
+// filter returns the filters in the address of a list.
 func (v *Visit) filter() url.Values {
 	out := url.Values{}
 	for name, given := range v.URL.Query() {
 		text := strings.TrimSpace(strings.Map(func(r rune) rune {
-			if unicode.IsPrint(r) { // of what a person typed or pasted
+			if unicode.IsPrint(r) { // a person may have pasted other characters
 				return r
 			}
 			return -1
@@ -123,7 +123,7 @@ func (v *Visit) filter() url.Values {
 	return out
 }
 
-// found groups what a search found by entry, in the order of the best hit of each.
+// found groups hits by entry, in the order of the best hit of each.
 func found(hits []store.Hit) (rows []row) {
 	for _, h := range hits {
 		at := slices.IndexFunc(rows, func(r row) bool { return r.Key == h.Entry.Key })

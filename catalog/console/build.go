@@ -35,7 +35,7 @@ type buildData struct {
 	Pin                 *pin
 }
 
-// pin is what writes the image of a build into Git.
+// pin says how the image of a build is written to Git.
 type pin struct {
 	Update *updates.ImageUpdate
 	// Link to the pull request, Commit that was written, and why the image is held back.
@@ -50,7 +50,7 @@ type causeData struct {
 	Edit, File string
 }
 
-// runData is what the last run does.
+// runData is the state of the last run.
 type runData struct {
 	Build *api.AgentBuild
 	buildclient.View
@@ -58,7 +58,7 @@ type runData struct {
 	Hidden bool
 }
 
-// Link of a task's log.
+// Link returns the address of a task's log.
 func (d runData) Link(task string) string {
 	return buildPath(d.Build.Namespace, d.Build.Name) + "?" +
 		url.Values{"task": {task}}.Encode() + "#log"
@@ -96,7 +96,8 @@ func buildPage(v *Visit) (*Page, error) {
 	}}, nil
 }
 
-// build at the address, if the caller may list it; any other does not exist for them.
+// build returns the build at the address, if the caller may list it; other builds do not exist for
+// the caller.
 func (v *Visit) build() (*api.AgentBuild, error) {
 	c, namespace := v.Console.Cluster, v.PathValue("namespace")
 	if c == nil || !c.Watches(c.Builds()) {
@@ -133,7 +134,7 @@ func (v *Visit) buildData(b *api.AgentBuild) (buildData, error) {
 	return d, nil
 }
 
-// causeOfBuild is why a build failed, or waits for somebody; nil for neither.
+// causeOfBuild returns why a build failed or waits, or nil for neither.
 func causeOfBuild(b *api.AgentBuild) *causeData {
 	if b.Status.Phase != api.PhaseFailed &&
 		(b.Status.Phase != api.PhasePending || b.Status.Message == "") {
@@ -148,8 +149,8 @@ func causeOfBuild(b *api.AgentBuild) *causeData {
 	return d
 }
 
-// mayRead reports whether the caller may read a build's last run: the given kinds where
-// it is, or the logs of the build where its run is the platform's.
+// mayRead reports whether the caller may read a build's last run: the given kinds in the namespace
+// of the run or, if the run is isolated, the logs of the build.
 func (v *Visit) mayRead(b *api.AgentBuild, kinds ...string) (bool, error) {
 	c := v.Console.Cluster
 	place := c.builds.Place(b)
@@ -165,7 +166,7 @@ func (v *Visit) mayRead(b *api.AgentBuild, kinds ...string) (bool, error) {
 	return true, nil
 }
 
-// view of a build's last run, of what its status has where the caller may not read runs.
+// view returns a build's last run, or what its status has if the caller may not read runs.
 func (v *Visit) view(b *api.AgentBuild) (buildclient.View, bool, error) {
 	ok, err := v.mayRead(b, "pipelineruns.tekton.dev", "taskruns.tekton.dev")
 	if err != nil {
@@ -182,7 +183,7 @@ func (v *Visit) view(b *api.AgentBuild) (buildclient.View, bool, error) {
 	return view, true, err
 }
 
-// earlier runs of a build where its last one is, newest first.
+// earlier returns the runs of a build in the namespace of its last one, newest first.
 func (v *Visit) earlier(b *api.AgentBuild) ([]runs.Run, error) {
 	found, err := v.Console.Cluster.builds.History(v.Context(), b)
 	// the console's own rights, or no Tekton
@@ -214,7 +215,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, a action) {
 	http.Redirect(w, r, path, http.StatusSeeOther)
 }
 
-// change a build. The event is written first: without it, nothing is changed.
+// change changes a build. It writes the event first: without it, nothing is changed.
 func (v *Visit) change(b *api.AgentBuild, a action) error {
 	c := v.Console
 	ok, err := c.Access.May(v.Context(), v.User, "patch", c.Cluster.Builds(), b.Namespace, b.Name)
@@ -261,15 +262,15 @@ type buildsData struct {
 // buildRow is a build of the list.
 type buildRow struct{ buildclient.Summary }
 
-// Path of its page.
+// Path returns the path of its page.
 func (r buildRow) Path() string { return buildPath(r.Namespace, r.Name) }
 
-// State of the build.
+// State returns the state of the build.
 func (r buildRow) State() State { return stateOf(r.AgentBuild.Status.Phase, Queued) }
 
 func buildPath(namespace, name string) string { return resources.Path("builds", namespace, name) }
 
-// buildsPerPage of the list.
+// buildsPerPage is how many rows a page of the list has.
 const buildsPerPage = 50
 
 // buildsPage lists the builds that the caller may list, the latest first.
@@ -310,7 +311,7 @@ func buildsPage(v *Visit) (*Page, error) {
 		data.Rows = append(data.Rows, buildRow{buildclient.Summary{AgentBuild: b}})
 	}
 	if from+buildsPerPage < len(found) {
-		next := v.URL.Query() // the same question, further on
+		next := v.URL.Query() // the same filters, on the next page
 		next.Set("page", strconv.Itoa(page+1))
 		data.Next = "/builds?" + next.Encode()
 	}

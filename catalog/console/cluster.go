@@ -37,7 +37,7 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Cluster is what a console watches of a cluster, and how it reads the rest.
+// Cluster watches objects of a cluster for a console, and reads others.
 type Cluster struct {
 	group     string // of AgentBuild
 	builds    *buildclient.Reader
@@ -54,7 +54,7 @@ type Cluster struct {
 	namespaces []string // that are watched; empty means all
 }
 
-// ClusterOptions say what of a cluster is watched.
+// ClusterOptions say which objects of a cluster are watched.
 type ClusterOptions struct {
 	// Namespaces to watch; empty means all.
 	Namespaces []string
@@ -66,14 +66,14 @@ type ClusterOptions struct {
 	Log            logr.Logger
 }
 
-// The resources whose rights decide what is shown beside the catalog. That of AgentBuilds
-// depends on their group: Cluster.Builds has it.
+// The resources whose rights decide what is shown in addition to the catalog. The resource of
+// AgentBuilds depends on their group: Cluster.Builds returns it.
 const (
 	updatesResource    = "imageupdates." + keys.Group
 	configMapsResource = "configmaps"
 )
 
-// NewCluster watches nothing before Run.
+// NewCluster returns a Cluster, which watches nothing before Run.
 func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	c := &Cluster{group: cmp.Or(o.Group, api.DefaultGroup), log: o.Log, namespaces: o.Namespaces}
 	scheme := runtime.NewScheme()
@@ -110,7 +110,7 @@ func NewCluster(cfg *rest.Config, o ClusterOptions) (*Cluster, error) {
 	return c, nil
 }
 
-// brief leaves of the metadata of an inventory what pages show: its name, and who applied when.
+// brief reduces the metadata of an inventory to what pages show: its name, and who applied it when.
 func brief(in any) (any, error) {
 	o, ok := in.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -147,11 +147,12 @@ func (c *Cluster) places() []string {
 // Builds returns the resource of AgentBuilds.
 func (c *Cluster) Builds() string { return "agentbuilds." + c.group }
 
-// again is how long a kind is left alone that the cluster lacks, or that may not be listed.
+// again is how long Run waits before it retries a kind that the cluster lacks, or that may not be
+// listed.
 const again = 30 * time.Second
 
-// Run watches until ctx ends. A kind that is missing, or that may not be listed, is looked
-// for again and keeps no other from being watched.
+// Run watches until ctx ends. A kind that is missing, or that may not be listed, is retried, and
+// does not prevent others from being watched.
 func (c *Cluster) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for resource, object := range c.kinds() {
@@ -212,7 +213,7 @@ func (c *Cluster) watch(ctx context.Context, resource string, object client.Obje
 	return nil
 }
 
-// version returns a number that changes with what is watched.
+// version returns a number that changes with the watched objects.
 func (c *Cluster) version() int64 {
 	if c == nil {
 		return 0
@@ -230,7 +231,7 @@ func (c *Cluster) Watches(resource string) bool {
 	return watched
 }
 
-// list lists what is watched of a resource. The objects are shared: do not change them.
+// list lists the watched objects of a resource. They are shared: do not change them.
 func (c *Cluster) list(ctx context.Context, resource string, into client.ObjectList,
 	options ...client.ListOption) error {
 	if !c.Watches(resource) {

@@ -50,7 +50,7 @@ type route struct {
 	params string
 }
 
-// routes of the pages. A page that is not here has no stream either.
+// routes returns the pages. Only these have a stream.
 func routes() map[string]route {
 	const filters = "q namespace kind health skill tag after"
 	return map[string]route{
@@ -66,7 +66,7 @@ func routes() map[string]route {
 	}
 }
 
-// section of the navigation.
+// section is a section of the navigation.
 type section struct{ Path, Name, Icon string }
 
 var sections = []section{
@@ -139,7 +139,7 @@ func (c *Console) Handler() http.Handler {
 	return http.NewCrossOriginProtection().Handler(access.Harden(policy, mux))
 }
 
-// policy lets a page load what this server has, and run nothing that the page itself holds.
+// policy lets a page load files of this server only, and run no script that is in the page itself.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; " +
 	"base-uri 'none'"
@@ -147,7 +147,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // patience is how long the store and Kubernetes may take for a page.
 const patience = 5 * time.Second
 
-// serve builds a page for a caller who is known, and prints it.
+// serve builds a page for a known caller, and prints it.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visit) (*Page, error)) {
 	page, who, err := visit(c, r, patience, build)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 		into.page = page
 		return
 	}
-	// Who is still signed in at the provider comes back without a question.
+	// A person who is still signed in at the provider returns without a prompt.
 	if l := c.Access.Login; errors.As(err, new(access.Unknown)) && l != nil && l.Provider() &&
 		l.Began(r) {
 		http.Redirect(w, r,
@@ -168,7 +168,8 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 	c.write(w, r, who, page)
 }
 
-// visit answers a caller who is known, within a time. No other site made the browser ask.
+// visit answers a known caller, within a time. The server has to know that no other site made the
+// browser send the request.
 func visit[T any](c *Console, r *http.Request, within time.Duration,
 	answer func(*Visit) (T, error)) (out T, who user.Info, err error) {
 	if who, err = c.Access.Actor(r); err != nil {
@@ -202,7 +203,7 @@ func (c *Console) refuse(r *http.Request, err error) *Page {
 		Parts: []Part{{"problem", "problem", problem}}}
 }
 
-// Visit is one request of a page, by a caller who is known.
+// Visit is one request of a page, by a known caller.
 type Visit struct {
 	*http.Request
 	Console *Console
@@ -230,7 +231,7 @@ func (v *Visit) May(resource, namespace string) (bool, error) {
 	return scope.Allows(store.Key{Resource: resource, Namespace: namespace}), err
 }
 
-// Visible keeps the objects of a resource that the caller may list.
+// Visible returns the objects of a resource that the caller may list.
 func Visible[T any](v *Visit, resource string, all []T, namespace func(T) string) ([]T, error) {
 	places := map[string]bool{}
 	for _, one := range all {
@@ -286,7 +287,7 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int
 		HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
 }
 
-// signInData offers the ways to sign in. Next is the path to go on to.
+// signInData has the ways to sign in. Next is the path to go on to.
 type signInData struct {
 	Problem, Next, Provider string
 	Tokens                  bool

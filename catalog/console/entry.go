@@ -34,7 +34,7 @@ import (
 type entryData struct {
 	row
 	Noun, List, ListName string
-	Edit                 string // where Git has it
+	Edit                 string // the address of its file in Git
 	way
 	Troubles []string
 	reach
@@ -45,7 +45,7 @@ type entryData struct {
 // way is how an agent got from a commit to its pods.
 type way struct {
 	Chain []delivery.Link
-	Stop  string // the name of the link where it stands still
+	Stop  string // the name of the link where it stops
 	// Build is the path of its build's page, and Commit where the forge shows the commit.
 	Build, Commit string
 }
@@ -57,12 +57,12 @@ type reach struct {
 	EgressKnown  bool
 }
 
-// At returns the address of a path of the agent, for a shell.
+// At returns the address of a path of the agent, quoted for a shell.
 func (d entryData) At(path string) string {
 	return text.Quote(strings.TrimSuffix(d.URL, "/") + path)
 }
 
-// Remedy returns what to do where it does not answer.
+// Remedy returns what to do if the entry does not answer, or if its tools drifted.
 func (d entryData) Remedy() string {
 	if d.Health == store.Unknown || d.Health == store.Healthy && !d.Drifted() {
 		return ""
@@ -103,7 +103,7 @@ func entryPage(v *Visit) (*Page, error) {
 	return page, nil
 }
 
-// readCluster adds what the cluster knows, as far as the caller may list it.
+// readCluster adds the data of the cluster that the caller may list.
 func (d *entryData) readCluster(v *Visit) error {
 	c := v.Console.Cluster
 	if c == nil {
@@ -141,7 +141,7 @@ func (d *entryData) readCluster(v *Visit) error {
 	return nil
 }
 
-// follow follows the agent from the commit to its pods.
+// follow adds the way of the agent from the commit to its pods.
 func (d *entryData) follow(live view, builds []api.AgentBuild, writes []updates.ImageUpdate) {
 	var w delivery.Workload
 	var b *api.AgentBuild
@@ -241,7 +241,8 @@ var viewKinds = func() map[schema.GroupVersionResource]string {
 	return kinds
 }()
 
-// readNamespace reads these kinds, by resource. What the console may not list is left out.
+// readNamespace reads the objects of viewKinds, by resource. It omits kinds that the console may
+// not list.
 func (c *Cluster) readNamespace(ctx context.Context,
 	namespace string) map[string][]unstructured.Unstructured {
 	var mu sync.Mutex
@@ -263,15 +264,15 @@ func (c *Cluster) readNamespace(ctx context.Context,
 			return nil
 		})
 	}
-	_ = group.Wait() // each has logged its own
+	_ = group.Wait() // each has logged its own error
 	return what
 }
 
-// maxView is how many bytes of the objects of a kind are read of a namespace, for the pages of its
-// agents.
+// maxView is the maximum number of bytes that are read of the objects of a kind in a namespace, for
+// the pages of its agents.
 const maxView = 8 << 20
 
-// readKind reads the objects of a kind, without what no page shows.
+// readKind reads the objects of a kind, without fields that no page shows.
 func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource,
 	namespace string) (objects []unstructured.Unstructured, err error) {
 	left := int64(maxView)

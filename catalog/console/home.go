@@ -15,20 +15,20 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// finding is something that is wrong, with its cause and what to do about it, or a change.
+// finding is a problem with its cause and remedy, or a change.
 type finding struct {
 	State State
-	// Kind of the thing, such as agent; Namespace, Name and Path are its.
+	// Kind of the object, such as agent, its namespace and name, and the path of its page.
 	Kind, Namespace, Name, Path string
 	Why, Fix                    string
 	At                          time.Time
 }
 
-// tile counts the things of a section.
+// tile counts the objects of a section.
 type tile struct {
 	section
 	Count, Bad int
-	Note       string // what is bad, or that nothing is
+	Note       string // how many are bad, or that none is
 }
 
 type homeData struct {
@@ -48,7 +48,7 @@ const (
 	shownChanges  = 12
 )
 
-// home says in a sentence how everything is, then what is wrong, then what changed.
+// home returns the home page: the overall state in a sentence, then the problems, then the changes.
 func home(v *Visit) (*Page, error) {
 	scope, err := v.Catalog()
 	if err != nil {
@@ -169,7 +169,7 @@ func summary(tiles []tile, wrong, unknown int) homeData {
 	return out
 }
 
-// severity orders what is wrong.
+// severity returns the rank of a state; the worst state has the highest.
 func severity(s State) int {
 	return slices.Index([]State{Healthy, Unknown, Queued, Building, Cancelled, Drifted, Degraded,
 		Failing}, s)
@@ -182,16 +182,16 @@ func noun(e store.Entry) string {
 	return "agent"
 }
 
-// entryPath returns the page of an agent or tool server.
+// entryPath returns the path of the page of an agent or tool server.
 func entryPath(k store.Key) string { return resources.Path("entries", k.Resource, k.Namespace, k.Name) }
 
-// entryFinding says something of an entry.
+// entryFinding returns a finding about an entry.
 func entryFinding(e store.Entry, why string) finding {
 	return finding{State: stateOf(e.Health, Unknown), Kind: noun(e), Namespace: e.Namespace,
 		Name: cmp.Or(e.Title, e.Name), Path: entryPath(e.Key), At: e.Changed, Why: why}
 }
 
-// wrongEntry says what is wrong with an entry.
+// wrongEntry returns the problem of an entry.
 func wrongEntry(e store.Entry) finding {
 	f := entryFinding(e, cmp.Or(e.Message, "it did not answer"))
 	f.Fix = remedy(e)
@@ -201,7 +201,7 @@ func wrongEntry(e store.Entry) finding {
 	return f
 }
 
-// toolsDrifted says what is wrong with a server that offers other tools than its lock has.
+// toolsDrifted is the problem of a server that offers other tools than its lock has.
 const toolsDrifted = "its tools differ from armature.lock"
 
 // remedy returns what to do about an entry that does not answer, or whose tools drifted.
@@ -233,7 +233,7 @@ func entryNews(e store.Entry) string {
 	return "answers, with " + offers(e)
 }
 
-// offers counts what an entry has.
+// offers describes the items of an entry.
 func offers(e store.Entry) string {
 	var words []string
 	for _, kind := range []string{store.Skill, store.Tool, store.Resource, store.Prompt} {
@@ -244,7 +244,7 @@ func offers(e store.Entry) string {
 	return cmp.Or(strings.Join(words, ", "), "nothing to offer")
 }
 
-// buildFinding says what is wrong with a build.
+// buildFinding returns the problem of a build, if it has one.
 func buildFinding(b *api.AgentBuild) (finding, bool) {
 	f := finding{State: Failing, Kind: "build", Namespace: b.Namespace, Name: b.Name,
 		Path: buildPath(b.Namespace, b.Name)}
@@ -274,7 +274,7 @@ func cause(message string) (why, fix string) {
 	return strings.Join(strings.Fields(why), " "), strings.Join(strings.Fields(fix), " ")
 }
 
-// buildNews says what a build does or did; without a time, that is nothing.
+// buildNews returns the last change of a build. Without a time, there was none.
 func buildNews(b *api.AgentBuild) finding {
 	f := finding{Kind: "build", Namespace: b.Namespace, Name: b.Name,
 		Path: buildPath(b.Namespace, b.Name), State: stateOf(b.Status.Phase, Queued)}

@@ -15,19 +15,19 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// maxLogSteps of a task are shown.
+// maxLogSteps is how many steps of a task are shown.
 const maxLogSteps = 20
 
 // logData is the log of one task.
 type logData struct {
 	Build *api.AgentBuild
-	// Task whose log it is; empty where none has begun. Tasks are those that have one.
+	// Task is the task whose log this is; empty if none has begun. Tasks are those with a log.
 	Task  string
 	Tasks []client.Task
 	Steps []stepLog
-	// Why there is no log, or not all of it.
+	// Why says why there is no log, or only a part of it.
 	Why string
-	// Tail of the step that failed, from the build's status, where the log is gone.
+	// Tail has the last lines of the step that failed, from the build's status, if the log is gone.
 	Tail []string
 }
 
@@ -36,12 +36,12 @@ type stepLog struct {
 	client.Step
 	Blocks []resources.Block
 	Cut    string
-	Why    string // there is no text
+	Why    string // why there is no text
 	File   string // the address of the log as a file
 	Folded bool
 }
 
-// log of a task: the one that is asked for, or else that which failed, or runs, or ran last.
+// log returns the log of a task: the requested one, or else the one that failed, runs, or ran last.
 func (v *Visit) log(b *api.AgentBuild, run client.View, asked string) (*logData, error) {
 	d := &logData{Build: b}
 	for _, t := range run.Tasks {
@@ -89,7 +89,7 @@ func (v *Visit) log(b *api.AgentBuild, run client.View, asked string) (*logData,
 	return d, nil
 }
 
-// noRight is for a caller who may not read the logs of a build.
+// noRight returns the problem of a caller who may not read the logs of a build.
 func (v *Visit) noRight(b *api.AgentBuild) *access.Problem {
 	what, place := "pods/log", v.Console.Cluster.builds.Place(b)
 	if place == v.Console.Cluster.builds.BuildNamespace {
@@ -99,7 +99,7 @@ func (v *Visit) noRight(b *api.AgentBuild) *access.Problem {
 		"Ask for the right to get "+what+" in "+place+".")
 }
 
-// noLog says why there is no log; "" for nil.
+// noLog returns why there is no log; "" for nil.
 func (c *Console) noLog(err error) string {
 	switch {
 	case err == nil:
@@ -113,7 +113,7 @@ func (c *Console) noLog(err error) string {
 	return "The log cannot be read now: the node of the pod does not answer."
 }
 
-// logFile is the log of a step as a file.
+// logFile serves the log of a step as a file.
 func (c *Console) logFile(w http.ResponseWriter, r *http.Request) {
 	text, who, err := visit(c, r, 2*patience, (*Visit).logText)
 	if err != nil {

@@ -40,7 +40,7 @@ type packageView struct {
 // Path returns the path of its page.
 func (p packageView) Path() string { return resources.Path("packages", p.Namespace, p.Name) }
 
-// Drifts returns the objects with fields that others set.
+// Drifts returns the objects with fields that other managers set.
 func (p packageView) Drifts() (out []objectView) {
 	for _, o := range p.Objects {
 		if len(o.Drift) > 0 {
@@ -62,14 +62,14 @@ type objectView struct {
 	liveState
 }
 
-// liveState is how an object was found.
+// liveState is the state of a live object.
 type liveState struct {
 	State   State
 	Word    string
 	Message string
-	// Drift are the fields that others set.
+	// Drift are the fields that other managers set.
 	Drift []resources.Drift
-	// Rendered is an object that says what rendering added.
+	// Rendered reports whether the object records what rendering added.
 	Rendered bool
 }
 
@@ -89,7 +89,7 @@ func (v *Visit) packages() ([]packageView, error) {
 	if err != nil {
 		return nil, err
 	}
-	stocks := c.look(v.Context(), resources.VersionsOf(list.Items))
+	stocks := c.stocksOf(v.Context(), resources.VersionsOf(list.Items))
 	places := map[string][]string{}
 	for namespace := range resources.VersionsOf(visible) {
 		if s := stocks[namespace]; s != nil {
@@ -129,8 +129,8 @@ func (v *Visit) packages() ([]packageView, error) {
 	return out, nil
 }
 
-// rendered returns the objects of a package that say what rendering added. Each kind of them is
-// listed once for all who look.
+// rendered returns the objects of a package that record what rendering added. Each of their kinds
+// is listed once for all callers.
 func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 	c := v.Console.Cluster
 	for _, o := range p.Objects {
@@ -156,8 +156,8 @@ func (v *Visit) rendered(p packageView) (out []renderedView, err error) {
 	return out, nil
 }
 
-// added returns what rendering added to the objects of a package, of the kind and namespace of
-// one of them, by name.
+// added returns what rendering added to the objects of a package with the kind and namespace of
+// like, by name.
 func (c *Cluster) added(ctx context.Context, p packageView,
 	like objectView) (map[string][]resources.Added, error) {
 	served := c.served()
@@ -202,7 +202,7 @@ const (
 	maxRenderedText  = 512 << 10
 )
 
-// judge sums up the objects of a package.
+// judge sets the state of a package by its objects.
 func (p *packageView) judge() {
 	p.State, p.Word = Healthy, "Healthy"
 	var worst *objectView
@@ -232,13 +232,13 @@ func (p *packageView) judge() {
 	}
 }
 
-// about says something of the package.
+// about returns a finding about the package.
 func (p *packageView) about(why string) finding {
 	return finding{State: p.State, Kind: "package", Namespace: p.Namespace, Name: p.Name,
 		Path: p.Path(), Why: why, At: p.Applied}
 }
 
-// finding says what is wrong with the package.
+// finding returns the problem of the package, if it has one.
 func (p *packageView) finding() (finding, bool) {
 	f := p.about(p.Why)
 	switch p.State {
@@ -255,7 +255,7 @@ func (p *packageView) finding() (finding, bool) {
 	return f, true
 }
 
-// written says who last wrote an object, and when.
+// written returns who last wrote an object, and when.
 func written(o metav1.Object) (manager string, at time.Time) {
 	at = o.GetCreationTimestamp().Time
 	for _, m := range o.GetManagedFields() {

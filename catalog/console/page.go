@@ -28,7 +28,8 @@ type Page struct {
 	Section string
 	// Status of the answer; zero is 200.
 	Status int
-	// Live is a page that changes more often than what is watched, such as with a log.
+	// Live is set for a page that changes more often than the watched objects, such as one with a
+	// log.
 	Live bool
 	// Parts from top to bottom. An open page gets those that changed.
 	Parts []Part
@@ -42,7 +43,7 @@ type Part struct {
 	Data     any
 }
 
-// State is how a thing is, as an icon, a colour and a word show it.
+// State is the state of an object, shown by an icon, a colour and a word.
 type State string
 
 // The states.
@@ -57,7 +58,7 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// states of things, by the words of their own states.
+// states maps the words of the objects' own states.
 var states = map[string]State{
 	"Healthy": Healthy, "Degraded": Degraded, "Failing": Failing, // agents and tool servers
 	"Valid": Healthy, "Invalid": Failing, "UnknownKey": Degraded, // signatures
@@ -66,7 +67,7 @@ var states = map[string]State{
 	"Done": Healthy, "Waiting": Queued, // links of a chain
 }
 
-// stateOf returns the state of a thing by its own, or another one where that says nothing.
+// stateOf returns the state for an object's own state, or a default if that is not known.
 func stateOf[S ~string](own S, or State) State { return cmp.Or(states[string(own)], or) }
 
 // pill is a state in a word.
@@ -78,7 +79,7 @@ type pill struct {
 //go:embed templates
 var templateFiles embed.FS
 
-// parse parses the templates, for which it is now.
+// parse parses the templates. now returns their time.
 func parse(now func() time.Time) *template.Template {
 	of := template.FuncMap{
 		"asset": assetPath, "stateOf": stateOf[string],
@@ -104,7 +105,7 @@ func (c *Console) print(p *Page) ([]printed, error) {
 			return nil, fmt.Errorf("printing %s of %q: %w", part.ID, p.Title, err)
 		}
 		sum := fnv.New64a()
-		// it takes all
+		// Writing to a hash never fails.
 		_, _ = sum.Write(text.Bytes())
 		out = append(out, printed{part.ID, fmt.Sprintf("%016x", sum.Sum64()),
 			template.HTML(text.String())}) //nolint:gosec // it is a template's
@@ -112,7 +113,7 @@ func (c *Console) print(p *Page) ([]printed, error) {
 	return out, nil
 }
 
-// seen names what a reader has of a page: the hashes of its parts.
+// seen returns the hashes of the parts of a page, which say what a reader has.
 func seen(parts []printed) string {
 	var out []string
 	for _, p := range parts {
@@ -130,7 +131,7 @@ type layoutData struct {
 	Stream string
 }
 
-// write prints a page whole, or an error: never half of it.
+// write prints a whole page or an error, never a part of a page.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, who user.Info, p *Page) {
 	var out bytes.Buffer
 	parts, err := c.print(p)
@@ -160,8 +161,8 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, who user.Info, p
 //go:embed static
 var staticFiles embed.FS
 
-// assets are the files that pages load, by their name: each with the files that it is
-// made of. vendor/package.json pins where those of others come from.
+// assets are the files that pages load, by their name, each with its parts. vendor/package.json
+// pins the origin of third-party files.
 var assets = map[string][]string{
 	"console.css": {"vendor/sizes.min.css", "vendor/fonts.min.css", "console.css"},
 	"console.js":  {"vendor/htmx.min.js", "vendor/hx-sse.min.js", "console.js"},
@@ -174,8 +175,8 @@ type asset struct {
 	data []byte
 }
 
-// loaded reads them when the first page is asked for. The style sheet names the font by
-// its address.
+// loaded reads the assets when the first page is requested. The style sheet names the font by its
+// address.
 var loaded = sync.OnceValue(func() map[string]asset {
 	out := map[string]asset{}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(assets))) { // the font first
@@ -198,14 +199,14 @@ var loaded = sync.OnceValue(func() map[string]asset {
 				[]byte("url(../"+out["inter.woff2"].hash+"/inter.woff2)"))
 		}
 		sum := fnv.New64a()
-		_, _ = sum.Write(data) // it takes all
+		_, _ = sum.Write(data) // it never fails
 		out[name] = asset{fmt.Sprintf("%016x", sum.Sum64()), data}
 	}
 	return out
 })
 
-// assetPath returns where a file is. The address changes with its content, so that a browser keeps
-// what it has.
+// assetPath returns the address of a file. It changes with the content, so that a browser can cache
+// the file.
 func assetPath(name string) string { return "/static/" + loaded()[name].hash + "/" + name }
 
 // serveAsset serves a file at its path.

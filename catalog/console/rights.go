@@ -5,14 +5,14 @@ type need struct {
 	Verbs, Resource string
 	verb            string // that stands for all of them
 	For             string
-	// Without it, this is what people notice.
+	// Without says what people notice if the right is missing.
 	Without string
 	// Has is whether the console has it where it watches, or in the one namespace that it is for.
 	Has       bool
 	namespace string
 }
 
-// needs returns the rights of the console. Each may be taken away: the console then does without.
+// needs returns the rights of the console. Each may be removed: the console then works without it.
 func (c *Cluster) needs() []need {
 	needs := []need{
 		{Verbs: "list, watch", verb: "list", Resource: c.Builds(),
@@ -61,8 +61,8 @@ type rightsData struct {
 	Needs      []need
 }
 
-// rightsPage shows what the console itself may do, and what is lost where a right is taken away.
-// It is for everybody who is signed in: it names rights, and no object.
+// rightsPage shows what the console itself may do, and what is missing without a right. Every
+// person who is signed in may see it: it names rights, and no object.
 func rightsPage(v *Visit) (*Page, error) {
 	c := v.Console.Cluster
 	if c == nil {

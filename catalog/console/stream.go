@@ -33,8 +33,8 @@ type streams struct {
 	printing chan struct{}
 }
 
-// version changes with what pages show, and each minute, because pages show ages. The
-// store is asked once for all streams.
+// version returns a text that changes with what pages show, and each minute, because pages show
+// ages. The store is queried once for all streams.
 func (c *Console) version(ctx context.Context) (string, error) {
 	s := &c.streams
 	s.mu.Lock()
@@ -67,9 +67,9 @@ func (c *Console) build(r *http.Request, at *url.URL) *Page {
 	return into.page
 }
 
-// look builds and prints a page in a goroutine of its own, whose stack grows: that of a stream
-// stays small.
-func (c *Console) look(r *http.Request, at *url.URL) (page *Page, parts []printed, err error) {
+// printPage builds and prints a page in another goroutine, whose stack grows, so that the stack of a
+// stream stays small.
+func (c *Console) printPage(r *http.Request, at *url.URL) (page *Page, parts []printed, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -86,16 +86,16 @@ func (c *Console) look(r *http.Request, at *url.URL) (page *Page, parts []printe
 	return page, parts, err
 }
 
-// discard is where a page is written that a stream builds.
+// discard drops the response of a page that a stream builds.
 type discard struct{}
 
 func (discard) Header() http.Header            { return http.Header{} }
 func (discard) Write(text []byte) (int, error) { return len(text), nil }
 func (discard) WriteHeader(int)                {}
 
-// events sends the parts of an open page that changed, as server-sent events. The id of
-// an event names what the reader then has. The page is built each time for the caller
-// whose rights are checked again, so that a stream never shows more than the page would.
+// events sends the parts of an open page that changed, as server-sent events. The id of an event
+// says what the reader then has. The page is built each time for the caller, whose rights are
+// checked again, so that a stream never shows more than the page would.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	at, err := url.Parse(access.LocalPath(r.URL.Query().Get("page")))
 	if err != nil {
@@ -143,7 +143,7 @@ type stream struct {
 }
 
 func (s *stream) send(text string) error {
-	// a server without deadlines has its own
+	// Not every server has deadlines.
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
 	if _, err := s.writer.Write([]byte(text)); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (s *stream) run() {
 			time.Since(looked) > min(streamPause, s.console.Beat)
 		if due || time.Since(looked) > 4*s.console.Beat { // rights may end without a change
 			before, looked = now, time.Now()
-			if !s.look() {
+			if !s.update() {
 				return
 			}
 		}
@@ -181,24 +181,24 @@ func (s *stream) run() {
 	}
 }
 
-// lines are those of an event's data, which CR would end, too.
+// lines formats text as the data lines of an event, which CR would end, too.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// look builds the page again and sends what changed. It reports whether to go on.
-func (s *stream) look() bool {
+// update builds the page again and sends what changed. It reports whether the stream continues.
+func (s *stream) update() bool {
 	c := s.console
 	select {
 	case c.streams.printing <- struct{}{}:
 	case <-s.request.Context().Done():
 		return false
 	}
-	page, parts, err := c.look(s.request, s.at)
+	page, parts, err := c.printPage(s.request, s.at)
 	<-c.streams.printing
 	switch {
 	case err != nil:
 		c.Log.Error(err, "printing a page for its stream")
 		return false
-	case page != nil && page.Status == http.StatusServiceUnavailable: // it comes back
+	case page != nil && page.Status == http.StatusServiceUnavailable: // the console recovers
 		return true
 	case page == nil || page.Status != 0 || len(parts) != len(s.has): // another page, or none
 		_ = s.send("event: reload\ndata: {}\n\n")

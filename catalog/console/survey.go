@@ -30,11 +30,11 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// survey is how packages and their objects were last found. Each namespace with inventories has
-// a stock of its own, so that what one tenant writes decides nothing about others.
+// survey has the last known state of packages and their objects. Each namespace with inventories
+// has its own stock, so that the objects of one tenant do not affect others.
 type survey struct {
 	mu      sync.Mutex
-	first   chan struct{} // closed when there was one
+	first   chan struct{} // closed after the first survey
 	running bool
 	ended   time.Time
 	stocks  map[string]*stock // by the namespace of the inventories
@@ -45,7 +45,7 @@ type survey struct {
 	kindsAt time.Time
 }
 
-// stock is what the packages of a namespace have.
+// stock has the packages of a namespace.
 type stock struct {
 	version   uint64 // of its inventories
 	at        time.Time
@@ -59,13 +59,13 @@ type stock struct {
 	text   int
 }
 
-// place is where objects are.
+// place is a kind in a namespace.
 type place struct {
 	schema.GroupKind
 	Namespace string
 }
 
-// contents are those of a package.
+// contents is what the inventory of a package has.
 type contents struct {
 	Complete, Deleting bool
 	Entries            []apply.Entry // in order
@@ -73,15 +73,15 @@ type contents struct {
 	Unread string
 }
 
-// Bounds of a survey. A namespace that spends what it may has the rest of its objects "not read".
+// Bounds of a survey. If a namespace exceeds them, the rest of its objects is "not read".
 const (
-	surveyed      = 15 * time.Second // how long a survey is good; a later look begins another one
+	surveyed      = 15 * time.Second // how long a survey is valid; a later page begins another one
 	resurveyed    = 2 * time.Second  // the same, where an inventory changed
 	surveyTime    = time.Minute      // of all
 	stockTime     = 10 * time.Second // of a namespace
-	maxStocks     = 4                // namespaces that are looked at at once
+	maxStocks     = 4                // namespaces that are read at the same time
 	maxStockBytes = 64 << 20         // of the objects of a namespace, as they are transferred
-	maxStockText  = 1 << 20          // of what is kept about them, beside a line of each
+	maxStockText  = 1 << 20          // of what is kept about them, without a line for each
 	maxEntries    = 10_000           // objects of the packages of a namespace
 	maxAllEntries = 50_000           // and of all packages
 	// pairs of a kind and a namespace that the packages of one may name
@@ -89,9 +89,9 @@ const (
 	firstWait = 3 * time.Second // of a page, for the first survey
 )
 
-// look returns the last survey, and begins another one of the namespaces where that is old. Pages
-// wait for the first one alone.
-func (c *Cluster) look(ctx context.Context, versions map[string]uint64) map[string]*stock {
+// stocksOf returns the last survey, and begins another one of the namespaces whose survey is old.
+// Pages wait only for the first one.
+func (c *Cluster) stocksOf(ctx context.Context, versions map[string]uint64) map[string]*stock {
 	s := &c.survey
 	s.mu.Lock()
 	if s.first == nil {
@@ -99,7 +99,7 @@ func (c *Cluster) look(ctx context.Context, versions map[string]uint64) map[stri
 	}
 	if due := s.due(versions); !s.running && len(due) > 0 {
 		s.running = true
-		go c.take(context.WithoutCancel(ctx), due, versions)
+		go c.resurvey(context.WithoutCancel(ctx), due, versions)
 	}
 	first := s.first
 	s.mu.Unlock()
@@ -115,7 +115,7 @@ func (c *Cluster) look(ctx context.Context, versions map[string]uint64) map[stri
 	return maps.Clone(s.stocks)
 }
 
-// due returns the namespaces to look at, those first that took little time before.
+// due returns the namespaces to survey, those first that took the least time before.
 func (s *survey) due(versions map[string]uint64) (due []string) {
 	for namespace, version := range versions {
 		have := s.stocks[namespace]
@@ -136,8 +136,8 @@ func (s *survey) due(versions map[string]uint64) (due []string) {
 	return due
 }
 
-// take surveys some namespaces.
-func (c *Cluster) take(ctx context.Context, due []string, versions map[string]uint64) {
+// resurvey surveys some namespaces.
+func (c *Cluster) resurvey(ctx context.Context, due []string, versions map[string]uint64) {
 	s := &c.survey
 	defer func() {
 		s.mu.Lock()
@@ -170,7 +170,7 @@ func (c *Cluster) take(ctx context.Context, due []string, versions map[string]ui
 	})
 }
 
-// survive runs what a goroutine is for: a panic there is logged, and does not end the console.
+// survive runs the work of a goroutine. It logs a panic, which would otherwise end the console.
 func (c *Cluster) survive(what string, do func()) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -180,8 +180,8 @@ func (c *Cluster) survive(what string, do func()) {
 	do()
 }
 
-// served returns the kinds that the cluster serves, asked for once for all kinds that inventories
-// name.
+// served returns the kinds that the cluster serves. It queries them once for all kinds that
+// inventories name.
 func (c *Cluster) served() meta.RESTMapper {
 	s := &c.survey
 	s.mu.Lock()
@@ -204,7 +204,7 @@ func (c *Cluster) served() meta.RESTMapper {
 	return kinds
 }
 
-// keep stores a stock. What all packages name together is bounded, too.
+// keep stores a stock. It also bounds the number of objects of all packages together.
 func (c *Cluster) keep(namespace string, found *stock) {
 	s := &c.survey
 	s.mu.Lock()
@@ -305,7 +305,7 @@ func (c *Cluster) inventories(ctx context.Context, namespace string, s *stock, l
 		})
 }
 
-// readPlace reads the objects of a kind in a namespace, and says why it could not.
+// readPlace reads the objects of a kind in a namespace, and returns why it could not.
 func (c *Cluster) readPlace(ctx context.Context, of string, at place, version string,
 	served meta.RESTMapper, wanted map[apply.ID]bool, s *stock, left *int64) (refused string) {
 	if at.GroupKind == (schema.GroupKind{Kind: "Secret"}) {
@@ -366,7 +366,7 @@ func notAll(namespace string) string {
 		" are more or larger than the console reads"
 }
 
-// note notes how an object was found, briefly if much was noted before.
+// note records the state of an object, briefly if much was recorded before.
 func (s *stock) note(id apply.ID, is liveState) {
 	for _, d := range is.Drift {
 		s.text += len(d.Manager) + len(d.Field) + len(d.Value)
@@ -382,7 +382,7 @@ func (s *stock) note(id apply.ID, is liveState) {
 	s.objects[id] = is
 }
 
-// stateOfObject returns how a live object is.
+// stateOfObject returns the state of a live object.
 func stateOfObject(u *unstructured.Unstructured) liveState {
 	h := health.Checks(nil).Of(u)
 	s := liveState{State: Building, Word: resources.Clip(40, h.Status),

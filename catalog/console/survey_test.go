@@ -13,7 +13,7 @@ func TestSurveyPanics(t *testing.T) {
 	// it has no client
 	c := &Cluster{log: funcr.New(func(_, args string) { logged <- args }, funcr.Options{})}
 	for range 2 {
-		if stocks := c.look(t.Context(), map[string]uint64{"travel": 1}); len(stocks) > 0 {
+		if stocks := c.stocksOf(t.Context(), map[string]uint64{"travel": 1}); len(stocks) > 0 {
 			t.Errorf("it knows of %v", stocks)
 		}
 		select {

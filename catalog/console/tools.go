@@ -26,7 +26,7 @@ type toolForm struct {
 	Raw    string
 }
 
-// toolGroup are the tools whose names begin alike.
+// toolGroup has the tools whose names begin with the same word.
 type toolGroup struct {
 	Name  string
 	Tools []toolForm
@@ -56,8 +56,8 @@ func forms(items []store.Item) (out []toolForm) {
 	return out
 }
 
-// Groups returns the tools by the beginning of their names, up to _ or -, where at least two
-// begin so; all others are one group without a name.
+// Groups returns the tools by the beginning of their names, up to _ or -, if at least two share it;
+// all others are one group without a name.
 func (d entryData) Groups() []toolGroup {
 	begin := func(t toolForm) string {
 		if at := strings.IndexAny(t.Name, "_-./"); at > 0 && t.Kind == store.Tool {
@@ -97,7 +97,7 @@ func (d entryData) BoundBy(tool string) (out []binding) {
 	return out
 }
 
-// agentKind are kagent's agents, which say what they are bound to.
+// agentKind is kagent's agent, which names what it may call.
 var agentKind = schema.GroupVersionKind{Group: keys.Kagent, Version: "v1alpha2", Kind: "Agent"}
 
 const agentsResource = "agents." + keys.Kagent

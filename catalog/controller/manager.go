@@ -59,8 +59,8 @@ type Options struct {
 	CardKeys string
 }
 
-// Scheme knows the kinds of the catalog, but for kagent's Agent, whose type is
-// kagent's own. It is built once and shared: do not add to it.
+// Scheme has the kinds of the catalog, except kagent's Agent, whose type is kagent's own. It is
+// built once and shared: do not add to it.
 var Scheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	err := multi.Errors(clientgoscheme.AddToScheme(scheme), kinds.AddToScheme(scheme))
@@ -85,7 +85,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	options := managers.Options(o.Options, scheme, lease)
 	options.Client = client.Options{Cache: &client.CacheOptions{Unstructured: true}}
-	// of the kinds of the catalog, whose CRDs may be missing
+	// This applies to the kinds of the catalog, which ByObject cannot name, as their CRDs may be
+	// missing.
 	options.Cache.DefaultLabelSelector = o.Shard.Selector()
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {Label: labels.Everything(), Transform: slimPod}}
@@ -105,7 +106,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 			return r.follow(ctx, mgr, o)
 		})),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
-		// one that does not answer is what the API says
+		// A store that does not answer leaves the replica ready: the API reports it.
 		mgr.AddReadyzCheck("store", func(*http.Request) error {
 			select {
 			case <-mgr.Elected():
@@ -124,16 +125,16 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return mgr.Start(ctx)
 }
 
-// How often a CRD that is missing is looked for, and how soon a kind that cannot
-// be followed is tried again: doubled each time.
+// How often a missing CRD is looked for, and when a kind that cannot be followed is retried,
+// doubled each time.
 const (
 	crdPeriod   = 30 * time.Second
 	firstFollow = time.Second
 	lastFollow  = 30 * time.Second
 )
 
-// follow watches each kind as soon as its CRD exists, until ctx ends. One that cannot be listed
-// or swept keeps no other from being followed, and is tried again.
+// follow watches each kind as soon as its CRD exists, until ctx ends. A kind that cannot be listed
+// or swept is retried, and does not prevent others from being followed.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	var group sync.WaitGroup
 	for _, k := range kinds.All() {
@@ -168,8 +169,8 @@ func (r *Reconciler) followKind(ctx context.Context, mgr ctrl.Manager, k kinds.K
 	}
 }
 
-// followOnce starts the controller of a kind, then sweeps what vanished while
-// nobody watched. found is whether there is such a kind.
+// followOnce starts the controller of a kind, then deletes the entries of objects that were deleted
+// while no controller ran. found reports whether the kind exists.
 func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options,
 	started *bool) (found bool, err error) {
 	defer func() { r.metrics.followed(k.Resource, found, err) }()
@@ -191,9 +192,9 @@ func (r *Reconciler) followOnce(ctx context.Context, mgr ctrl.Manager, k kinds.K
 }
 
 // start starts the controller of a kind. The caches come first: a controller that ends while it
-// waits for them logs that as an error. Before them comes a look at what they will list:
-// controller-runtime's caches wait for each other, so one that cannot fill would keep every other
-// controller from starting.
+// waits for them logs that as an error. Before them, start tests whether their objects can be
+// listed: controller-runtime's caches wait for each other, so a cache that cannot fill would
+// prevent every other controller from starting.
 func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, o Options) error {
 	watched, lists := []client.Object{k.New()}, []client.ObjectList{listOf(k)}
 	if k.SelectsPods {
@@ -221,7 +222,7 @@ func (r *Reconciler) start(ctx context.Context, mgr ctrl.Manager, k kinds.Kind, 
 
 // sweep deletes the entries of objects that no longer exist.
 func (r *Reconciler) sweep(ctx context.Context, k kinds.Kind, o Options) error {
-	gone, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
+	swept, err := r.Store.Sweep(ctx, k.Resource, func() (map[string]bool, error) {
 		// Metadata alone, from the API server: the cache may be a moment behind.
 		l := listOf(k)
 		if err := listAll(ctx, r.Live, o.Namespaces, l); err != nil {
@@ -237,9 +238,9 @@ func (r *Reconciler) sweep(ctx context.Context, k kinds.Kind, o Options) error {
 		})
 		return keep, err
 	})
-	if err == nil && gone > 0 {
+	if err == nil && swept > 0 {
 		ctrl.LoggerFrom(ctx).Info("swept entries of objects that are gone", "resource", k.Resource,
-			"entries", gone)
+			"entries", swept)
 	}
 	return err
 }
@@ -278,7 +279,7 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) erro
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ReplaceAll(k.Resource, ".", "-")).
 		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: specChanged})).
-		// soon enough after the store is back
+		// The backoff is short, so that the controller resumes soon after the store is back.
 		WithOptions(fair.Options(100*time.Millisecond, lastFollow))
 	if k.SelectsPods {
 		b = b.Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(cardsOf(k, r.Client)),
@@ -290,8 +291,8 @@ func (r *Reconciler) setup(mgr ctrl.Manager, k kinds.Kind, concurrency int) erro
 		}))
 }
 
-// specChanged lets updates pass that changed generation or labels (002, "Event
-// Filtering"), or the lock of a server's tools: not our own writes of status.
+// specChanged passes updates that changed generation or labels (002, "Event Filtering"), or the
+// lock of a server's tools, but not the controller's own writes of status.
 func specChanged(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 		!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
@@ -299,7 +300,7 @@ func specChanged(e event.UpdateEvent) bool {
 			e.ObjectNew.GetAnnotations()[keys.ToolsDigest]
 }
 
-// podChanged lets updates pass that change whom to ask.
+// podChanged passes updates that change which pods are queried.
 func podChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*corev1.Pod)
 	after, ok2 := e.ObjectNew.(*corev1.Pod)
@@ -307,8 +308,8 @@ func podChanged(e event.UpdateEvent) bool {
 		before.Status.PodIP != after.Status.PodIP || !maps.Equal(before.Labels, after.Labels)
 }
 
-// cardsOf maps a pod to the cards of its namespace whose selector selects it. A card with a
-// targetRef is asked by its workload's selector, which only its sync knows.
+// cardsOf returns a function that maps a pod to the cards of its namespace whose selector selects
+// it. A card with a targetRef uses its workload's selector, which only its sync knows.
 func cardsOf(k kinds.Kind, cache client.Client) handler.MapFunc {
 	return func(ctx context.Context, pod client.Object) (out []reconcile.Request) {
 		empty, err := cache.Scheme().New(k.ListKind())
@@ -341,13 +342,13 @@ func cardsOf(k kinds.Kind, cache client.Client) handler.MapFunc {
 	}
 }
 
-// asked reports whether a status names the pod, whatever its labels are by now.
+// asked reports whether a status names the pod, regardless of its current labels.
 func asked(status *api.AgentCardStatus, pod string) bool {
 	return slices.ContainsFunc(status.Cards,
 		func(c api.FetchedCard) bool { return c.PodName == pod })
 }
 
-// slimPod keeps the fields of a pod that say whom to ask.
+// slimPod reduces a pod to the fields that say whether and where to query it.
 func slimPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {

@@ -1,7 +1,7 @@
-// Package controller fills the catalog: it asks agents for their cards and MCP
-// servers for their tools, stores what they answer and reports it in status. One
-// reconciler serves all kinds of catalog/kinds (source 002). It asks the network outside
-// of any transaction and holds no lock; the store orders its writers.
+// Package controller fills the catalog: it asks agents for their cards and MCP servers for their
+// tools, stores what they answer and reports it in status. One reconciler serves all kinds of
+// catalog/kinds (source 002). It queries the network outside of any transaction and holds no lock;
+// the store orders its writers.
 package controller
 
 import (
@@ -50,11 +50,11 @@ const (
 	lastRetry  = 10 * time.Minute
 )
 
-// storeTimeout of what one reconcile asks of the store at a time: one that hangs
-// must not occupy the workers forever.
+// storeTimeout limits each request to the store: a store that hangs must not occupy the workers
+// forever.
 const storeTimeout = 30 * time.Second
 
-// Init readies a reconciler whose fields are set. By default, addresses are guarded, a card has 10
+// Init prepares a reconciler whose fields are set. By default, addresses are guarded, a card has 10
 // seconds, and MCP servers are asked every 2 minutes.
 func (r *Reconciler) Init() *Reconciler {
 	if r.Dial == nil {
@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k kinds.Kind,
 		return reconcile.Result{}, err
 	}
 	err = r.report(ctx, k, o, a, before)
-	if apierrors.IsConflict(err) { // once more: the next answer differs from nothing that is stored
+	if apierrors.IsConflict(err) { // once more: the next answer will equal the stored one
 		have := k.New()
 		if live := r.Live.Get(ctx, request.NamespacedName, have); live == nil &&
 			have.GetUID() == o.GetUID() && have.GetGeneration() == o.GetGeneration() &&
@@ -141,8 +141,7 @@ func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.Ob
 	return multi.Errors(r.keep(ctx, a, before), r.report(ctx, k, o, a, before))
 }
 
-// known returns what the catalog knows of an object: what is stored, else what its status
-// reports, which is stored at once.
+// known returns the stored entry of an object, or else what its status reports, which it stores.
 func known(ctx context.Context, s store.Followed, k kinds.Kind, key store.Key,
 	o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -159,7 +158,7 @@ func known(ctx context.Context, s store.Followed, k kinds.Kind, key store.Key,
 	return e, err
 }
 
-// keep stores what was answered.
+// keep stores an answer.
 func (r *Reconciler) keep(ctx context.Context, a *kinds.Answer, before store.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -172,8 +171,8 @@ func (r *Reconciler) keep(ctx context.Context, a *kinds.Answer, before store.Ent
 	return err
 }
 
-// after returns when to ask again: after the period, or sooner and then ever later for one that
-// fails. Jitter spreads those that began at once.
+// after returns when to ask again: after the period or, after a failure, with a backoff. Jitter
+// spreads requests that began together.
 func (r *Reconciler) after(key store.Key, a *kinds.Answer) time.Duration {
 	if a.Failure == nil {
 		r.backoff.Forget(key)
@@ -185,7 +184,7 @@ func (r *Reconciler) after(key store.Key, a *kinds.Answer) time.Duration {
 	return wait.Jitter(r.backoff.When(key), 0.2)
 }
 
-// report writes what changed to status and as an event.
+// report writes changes to status and as an event.
 func (r *Reconciler) report(ctx context.Context, k kinds.Kind, o client.Object, a *kinds.Answer,
 	before store.Entry) error {
 	old := o.DeepCopyObject().(client.Object)

@@ -51,9 +51,9 @@ func invalid(format string, args ...any) error {
 // maxSkills is how many skills one card may have.
 const maxSkills = 1000
 
-// ReadCard reads and checks a card. 001's "Minimal Example" passes, although A2A
-// demands more of a card: an agent can be found without what is missing there. A card
-// with two fields of one name does not: readers differ on which of them counts.
+// ReadCard reads and checks a card. 001's "Minimal Example" passes, although A2A demands more of a
+// card: an agent can be found without the missing fields. A card with two fields of one name does
+// not pass: readers differ on which of them counts.
 func ReadCard(data []byte) (*Card, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 || data[0] != '{' {

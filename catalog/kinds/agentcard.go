@@ -115,7 +115,7 @@ func readAgentCard(e *store.Entry, object client.Object) {
 	}
 }
 
-// describe describes an agent by its AgentCard where its own card is silent.
+// describe describes an agent by its AgentCard if its own card does not.
 func describe(e *store.Entry, m *api.CardMetadata) {
 	if m == nil {
 		return
@@ -181,7 +181,7 @@ type fetched struct {
 	failure *ask.Failure // nil where there is a card
 }
 
-// fetchAll asks the pods, a few at once, within one time-out for each.
+// fetchAll asks the pods, a few at the same time, each within its own timeout.
 func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []corev1.Pod,
 	before store.Entry, memory *answers.Share) []fetched {
 	out := make([]fetched, len(pods))
@@ -204,7 +204,7 @@ func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []c
 			return nil
 		})
 	}
-	_ = group.Wait() // each one's error is its own
+	_ = group.Wait() // each error is in out
 	return out
 }
 
@@ -306,8 +306,8 @@ func selectorOf(ctx context.Context, live client.Reader, namespace string,
 	return selector, nil
 }
 
-// targetSelector returns how a workload of any kind selects its pods. Without a selector it is
-// the labels of its pod template.
+// targetSelector returns the pod selector of a workload of any kind, or else the labels of its pod
+// template.
 func targetSelector(ctx context.Context, live client.Reader, namespace string,
 	ref *api.TargetRef) (*metav1.LabelSelector, error) {
 	gv, err := schema.ParseGroupVersion(cmp.Or(ref.APIVersion, "apps/v1"))
@@ -431,8 +431,8 @@ func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 	}
 }
 
-// worstVerdict returns the verdict on the cards of several pods; ok is false where no pod has
-// answered with a card.
+// worstVerdict returns the verdict on the cards of several pods; ok is false if no pod has answered
+// with a card.
 func worstVerdict(got []fetched) (worst Verdict, ok bool) {
 	order := []string{api.SignatureInvalid, api.SignatureUnknownKey, api.SignatureUnsigned,
 		api.SignatureValid}
@@ -445,7 +445,7 @@ func worstVerdict(got []fetched) (worst Verdict, ok bool) {
 	return worst, ok
 }
 
-// fetchedCard returns what a status has of one pod; times stay as they are while nothing changes.
+// fetchedCard returns the status of one pod. Times stay as they are while nothing changes.
 func fetchedCard(f fetched, old []api.FetchedCard, now time.Time, left *int) api.FetchedCard {
 	out := api.FetchedCard{PodName: f.Pod, PodIP: f.ip, URL: f.URL, FetchStatus: f.Status}
 	var before api.FetchedCard

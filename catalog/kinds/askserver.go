@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/render/answers"
 )
 
-// askServer returns what asks an MCP server. endpoint says where it is, and notes that in the
-// entry.
+// askServer returns a function that asks an MCP server. endpoint returns where it is, and notes
+// that in the entry.
 func askServer(endpoint func(context.Context, *Asker, client.Object,
 	*store.Entry) (ask.Endpoint, error)) func(context.Context, *Asker, client.Object, *Answer,
 	*answers.Share) error {

@@ -53,10 +53,10 @@ type issuer struct {
 	keys      []jose.JSONWebKey
 }
 
-// ReadCardKeys reads keys by the names of their files. NAME.json is a JSON Web Key Set and
-// NAME.pub a public key in PEM, of the issuer NAME. NAMESPACE.NAME.json and NAMESPACE.NAME.pub
-// verify the cards of one namespace alone. A file that cannot be read is an error, and the keys
-// of the others are given all the same.
+// ReadCardKeys reads keys by the names of their files. NAME.json is a JSON Web Key Set and NAME.pub
+// a public key in PEM, of the issuer NAME. NAMESPACE.NAME.json and NAMESPACE.NAME.pub verify only
+// the cards of one namespace. A file that cannot be read is an error, but the keys of the other
+// files are still returned.
 func ReadCardKeys(files map[string][]byte) (k CardKeys, err error) {
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		i, problem := readIssuer(file, files[file])
@@ -172,8 +172,9 @@ func (k CardKeys) Verify(card []byte, namespace string) Verdict {
 	return unknown
 }
 
-// servedElsewhere returns another namespace that the addresses of a card are in, by the names
-// that Services have in a cluster: who serves a copy of a signed card is not who it is about.
+// servedElsewhere returns another namespace that the addresses of a card name, by the names that
+// Services have in a cluster: an agent that serves a copy of a signed card is not the one that the
+// card describes.
 func servedElsewhere(card []byte, namespace string) string {
 	var c struct {
 		URL        string `json:"url"`
@@ -262,11 +263,10 @@ type keyFolder struct {
 	mu   sync.Mutex
 	keys CardKeys
 	read time.Time
-	last string // what was wrong
+	last string // the last error
 }
 
-// now returns the keys of a folder. What is wrong with a file is logged once, and the other
-// files count.
+// now returns the keys of a folder. An error of a file is logged once, and the other files count.
 func (k *keyFolder) now(ctx context.Context, folder string) CardKeys {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -123,13 +123,12 @@ type Asker struct {
 	cardKeys keyFolder
 }
 
-// Answer is what asking for one object found.
+// Answer is the result of asking the agent or server of one object.
 type Answer struct {
 	Entry store.Entry
-	// Complete reports whether the entry's items are all there are; otherwise those stored before
-	// remain.
+	// Complete reports whether the entry has all items; otherwise those stored before remain.
 	Complete bool
-	// Failure is why not all went well; nil if all did.
+	// Failure is the reason why the answer is missing or not complete, or nil.
 	Failure *ask.Failure
 	// Next is when to ask again while all goes well; zero is never.
 	Next time.Duration
@@ -141,7 +140,7 @@ type Answer struct {
 }
 
 // Ask asks the agent or server of an object. before is what the catalog knows, without items.
-// memory is held for the answer until it is stored.
+// memory accounts for the answer until it is stored.
 func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry,
 	memory *answers.Share) (*Answer, error) {
 	if k.ask == nil {
@@ -178,8 +177,8 @@ func (k Kind) Report(o client.Object, a *Answer, now time.Time) bool {
 	return true
 }
 
-// Entry returns what the catalog knows of an object before the first request: what it knew
-// before, or what the object itself says.
+// Entry returns the entry of an object before the first request: the previous one, or what the
+// object itself says.
 func (k Kind) Entry(o client.Object, before store.Entry) store.Entry {
 	e, gvk := before, o.GetObjectKind().GroupVersionKind()
 	if gvk.Empty() { // objects from a cache do not say
@@ -228,7 +227,7 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 	return e, true, nil
 }
 
-// AddToScheme adds the kinds of the catalog, but for those whose types are kagent's own.
+// AddToScheme adds the kinds of the catalog, except those whose types are kagent's own.
 func AddToScheme(scheme *runtime.Scheme) error {
 	copies.AddKind[AgentCard](scheme, published)
 	if err := multi.Errors(api.AddToScheme(scheme), kagent.AddToScheme(scheme)); err != nil {

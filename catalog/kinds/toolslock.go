@@ -44,7 +44,7 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 	case is.Digest == want:
 		return Lock{store.ToolsLocked, "the server offers the tools of the lock, " + want}, nil
 	}
-	// apply looks for the digest in it
+	// armature apply looks for the digest in the message.
 	message := fmt.Sprintf("the tools of the server differ from the lock: %s; `armature tools "+
 		"verify` shows the difference", is.Digest)
 	if a.Entry.ToolLock == store.ToolsLocked {
@@ -61,7 +61,7 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 }
 
 // lockOf returns what a lock has of tools, or why they cannot be locked. It reads one tool at a
-// time, whose memory counts meanwhile.
+// time, and counts its memory meanwhile.
 func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item,
 	memory *answers.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
 	locked.ToolServer = server

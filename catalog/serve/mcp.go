@@ -120,7 +120,7 @@ func (s *Server) mcp() http.Handler {
 		})
 }
 
-// addTool adds a tool. A caller gets the part of its errors that they may see.
+// addTool adds a tool. A caller gets only the part of an error that the caller may see.
 func addTool[In, Out any](s *Server, server *mcp.Server, name, what string,
 	answer func(context.Context, In) (Out, error)) {
 	mcp.AddTool(server, &mcp.Tool{Name: name, Description: what + ". " + warning},

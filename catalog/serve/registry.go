@@ -27,7 +27,7 @@ const (
 	// officialMeta is what clients of the registry read, catalogMeta what this catalog adds.
 	officialMeta = "io.modelcontextprotocol.registry/official"
 	catalogMeta  = "dev.armature/catalog"
-	// unknownVersion is that of a server that does not report a version which the registry accepts.
+	// unknownVersion is the version of a server that reports none which the registry accepts.
 	unknownVersion = "0.0.0"
 
 	maxServerName = 200
@@ -119,7 +119,7 @@ func (g registry) list(r *http.Request) (any, error) {
 	}
 	search, version := strings.ToLower(v.Get("search")), v.Get("version")
 	out := registryList{Servers: []registryAnswer{}}
-	for { // what is searched for is a part of a name that the store does not know
+	for { // the store cannot search for a part of a registry name
 		entries, err := within(r.Context(), g.store.List, q)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,6 @@
-// Package serve answers who asks the catalog by an HTTP API and by MCP. People get the
-// pages of catalog/console. It reads and never writes, and shows a caller what that
-// caller may list in Kubernetes, nothing else.
+// Package serve serves the catalog to programs, by an HTTP API and by MCP. People get the pages of
+// catalog/console. It reads and never writes, and shows a caller only what that caller may list in
+// Kubernetes.
 package serve
 
 import (
@@ -77,9 +77,9 @@ const maxConnections = 2500
 type Options struct {
 	// Address to listen on, such as :8443.
 	Address string
-	// CertFile and KeyFile of the server's certificate. Without them it signs one itself.
+	// CertFile and KeyFile of the server's certificate. Without them, it signs one itself.
 	CertFile, KeyFile string
-	// PlainHTTP leaves encryption to a proxy in front. Tokens then cross the network as they are.
+	// PlainHTTP leaves encryption to a proxy in front. Tokens then cross the network unencrypted.
 	PlainHTTP bool
 }
 
@@ -150,13 +150,13 @@ func (s *Server) scope(r *http.Request) (store.Scope, error) {
 
 type scopeKey struct{}
 
-// scopeOf returns the scope of a request; without one nothing is seen.
+// scopeOf returns the scope of a request. A request without one sees nothing.
 func scopeOf(ctx context.Context) store.Scope {
 	scope, _ := ctx.Value(scopeKey{}).(store.Scope)
 	return scope
 }
 
-// guarded lets a caller in whose rights are known, and puts these into the request's context.
+// guarded admits callers whose rights are known, and puts the rights into the request's context.
 func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scope, err := s.scope(r)
@@ -199,7 +199,7 @@ func (s *Server) list(r *http.Request) (any, error) {
 // patience is how long the store may take for an answer.
 const patience = 5 * time.Second
 
-// within asks the store within that time.
+// within queries the store within patience.
 func within[In, Out any](ctx context.Context, ask func(context.Context, In) (Out, error),
 	in In) (Out, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -215,7 +215,7 @@ func (s *Server) get(r *http.Request) (any, error) {
 		Namespace: r.PathValue("namespace"), Name: r.PathValue("name")})
 }
 
-// visibleEntry returns an entry that the caller may see. Any other does not exist for them.
+// visibleEntry returns an entry that the caller may see. Other entries do not exist for the caller.
 func visibleEntry(ctx context.Context, from store.Store, key store.Key) (store.Entry, error) {
 	if !scopeOf(ctx).Allows(key) {
 		return store.Entry{}, store.ErrNotFound
@@ -238,8 +238,8 @@ func (s *Server) search(r *http.Request) (any, error) {
 	return store.HitList{Items: hits}, err
 }
 
-// query reads a request's parameters. Unknown ones are errors, so that a typing
-// error never shows more than was meant.
+// query reads a request's parameters. Unknown ones are errors, so that a misspelt one never shows
+// more than intended.
 func query(r *http.Request, more ...string) (store.Query, error) {
 	q := store.Query{Scope: scopeOf(r.Context()), Limit: 100}
 	if err := access.CheckParameters(r, append(more, "type", "resource", "namespace", "health",
@@ -265,7 +265,7 @@ func query(r *http.Request, more ...string) (store.Query, error) {
 	return q, err
 }
 
-// check refuses words that no entry and no item has.
+// check refuses types, health states and kinds that do not exist.
 func check(q store.Query) error {
 	for _, c := range []struct {
 		name, value string
@@ -285,7 +285,7 @@ func check(q store.Query) error {
 	return nil
 }
 
-// nextPage asks for the page after one; "" where that was the last.
+// nextPage returns the cursor of the next page; "" after the last one.
 func nextPage(entries []store.Entry, q store.Query) string {
 	if len(entries) < q.Limit {
 		return ""

@@ -12,10 +12,11 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// watch streams changes as server-sent events: first all that is there, unless the caller says
-// after which event (Last-Event-ID) to go on, then each change. Where what changed since is not
-// known, such as when the store was lost, the event resync says to forget everything sent before,
-// and all entries follow again. A watch that runs waits for a store that does not answer.
+// watch streams changes as server-sent events: first all entries, unless the caller says after
+// which event (Last-Event-ID) to continue, then each change. If the changes since then are not
+// known, such as after the store was lost, the event resync tells the caller to forget everything
+// sent before, and all entries follow again. A running watch waits for a store that does not
+// answer.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	q, after, err := watchQuery(r)
 	if err == nil {
@@ -47,7 +48,7 @@ const (
 	maxAccountWatches = 50
 )
 
-// enter takes a place among the watches for the account that asks.
+// enter takes a place among the watches for the caller's account.
 func (s *Server) enter(r *http.Request) (leave func(), err error) {
 	who, err := s.Access.Caller(r)
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query,
 	}
 }
 
-// news returns the changes after a position; each beat checks the caller's rights again.
+// news returns the changes after a position. After each beat, it checks the caller's rights again.
 func (s *Server) news(r *http.Request, q *store.Query, after store.Position,
 	allowed *time.Time) ([]store.Change, store.Position, error) {
 	if time.Since(*allowed) > s.Beat {

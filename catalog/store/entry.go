@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// Type says what an entry is to those who look for one.
+// Type is what an entry is.
 type Type string
 
 // An entry is an agent, or a server of tools.
@@ -54,7 +54,7 @@ type Key struct {
 // Cursor returns the key as ParseKey reads it, in the order of lists.
 func (k Key) Cursor() string { return k.Namespace + "/" + k.Name + "/" + k.Resource }
 
-// ParseKey reads what Cursor returned. The empty text is no key, and ok.
+// ParseKey parses the result of Cursor. The empty text is no key, and ok.
 func ParseKey(text string) (k Key, ok bool) {
 	parts := strings.Split(text, "/")
 	if text == "" || len(parts) != 3 {
@@ -214,13 +214,13 @@ func Offers(e Entry) string {
 type Row struct {
 	Entry Entry
 	Body  []byte
-	// Hash and ItemsHash are of what matters for "did it change": all but the times.
+	// Hash and ItemsHash change with everything except the times.
 	Hash, ItemsHash string
 	// Fetched in milliseconds; zero is never.
 	Fetched int64
 }
 
-// NewRow returns what is kept of an entry, with its items or without.
+// NewRow returns the row of an entry, with its items or without.
 func NewRow(e Entry, items bool) (Row, error) {
 	r := Row{Entry: e}
 	if !e.Fetched.IsZero() {

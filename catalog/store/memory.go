@@ -17,8 +17,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Memory is a store that ends with the process, for one person on one machine: it looks at
-// all that it has.
+// Memory is a store that ends with the process, for one person on one machine: each query reads all
+// entries.
 type Memory struct {
 	mu       sync.RWMutex
 	latest   Position
@@ -40,7 +40,7 @@ type record struct {
 	items    []item
 }
 
-// item is what is found, and the words by which it is.
+// item is something that a search finds, with its words.
 type item struct {
 	kind, name               string
 	body                     []byte
@@ -53,7 +53,7 @@ func newItem(i Item) (item, error) {
 		folded(i.Description)}, err
 }
 
-// folded returns the words of a text in small letters without marks.
+// folded returns the words of a text in lower case without marks.
 func folded(text string) []string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -95,7 +95,7 @@ func (m *Memory) Put(_ context.Context, e Entry, items bool) (changed bool, err 
 		if !items {
 			next.ItemsHash, next.items = old.ItemsHash, append(next.items, old.items[1:]...)
 		}
-	} else if old := m.byKey[e.Key]; old != nil { // made again under the same name
+	} else if old := m.byKey[e.Key]; old != nil { // created again under the same name
 		delete(m.byUID, old.Entry.UID)
 	}
 	m.latest.Revision++
@@ -113,7 +113,7 @@ func (r *record) touch(at time.Time) {
 
 // Sweep implements Store.
 func (m *Memory) Sweep(_ context.Context, resource string,
-	current func() (map[string]bool, error)) (gone int, err error) {
+	current func() (map[string]bool, error)) (deleted int, err error) {
 	m.mu.RLock()
 	var uids []string
 	for uid, r := range m.byUID {
@@ -133,10 +133,10 @@ func (m *Memory) Sweep(_ context.Context, resource string,
 			m.latest.Revision++
 			delete(m.byKey, r.Entry.Key)
 			delete(m.byUID, uid)
-			gone++
+			deleted++
 		}
 	}
-	return gone, nil
+	return deleted, nil
 }
 
 // has reports whether a query picks an entry.
@@ -149,7 +149,7 @@ func (q Query) has(r *record) bool {
 		(q.Tag == "" || each(q.Tag, exactly, r.items[0].tags))
 }
 
-// each reports whether a text has words, and each of them matches one of others.
+// each reports whether a text has words, and each of them matches one of among.
 func each(text string, is func(word, of string) bool, among ...[]string) bool {
 	words := folded(strings.Join(Words(text), " "))
 	for _, w := range words {
@@ -164,7 +164,8 @@ func each(text string, is func(word, of string) bool, among ...[]string) bool {
 
 func exactly(word, of string) bool { return word == of }
 
-// begins: one letter begins too many words.
+// begins reports whether of begins with a word. A word of one letter has to match the whole,
+// because it begins too many words.
 func begins(word, of string) bool {
 	return word == of || utf8.RuneCountInString(word) > 1 && strings.HasPrefix(of, word)
 }

@@ -55,7 +55,7 @@ type Query struct {
 	Latest bool
 }
 
-// Names reports whether a query picks what has a key and a type.
+// Names reports whether a query picks entries with a key and a type.
 func (q Query) Names(key Key, of Type) bool {
 	return (q.Type == "" || q.Type == of) && (q.Resource == "" || q.Resource == key.Resource) &&
 		(q.Namespace == "" || q.Namespace == key.Namespace)
@@ -88,8 +88,8 @@ type HitList struct {
 	Items []Hit `json:"items"`
 }
 
-// Words returns the words of a text, as all stores split them. Marks that mean something to a
-// database are not among them.
+// Words returns the words of a text, as all stores split them. They have no characters with a
+// meaning for a database.
 func Words(text string) []string {
 	words := strings.FieldsFunc(strings.ToLower(text),
 		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })

@@ -1,6 +1,6 @@
-// Package store says what the catalog keeps: what agents and tool servers answered, by the
-// object that made them known. Memory keeps it in this process; catalog/store/database has
-// SQLite and PostgreSQL, which commands do not link.
+// Package store defines what the catalog stores: the answers of agents and tool servers, by the
+// object that registers them. Memory stores them in this process; catalog/store/database has SQLite
+// and PostgreSQL, which commands do not link.
 package store
 
 import (
@@ -14,53 +14,54 @@ import (
 
 // Store is safe for concurrent use. An older generation of an entry than the stored one is ignored.
 type Store interface {
-	// Put writes an entry, and all its items or none: those that were there then stay. It reports
+	// Put writes an entry, with all its items, or without changing the stored ones. It reports
 	// whether anything changed.
 	Put(ctx context.Context, e Entry, items bool) (changed bool, err error)
 	// Sweep deletes the entries of a resource whose UID is not among those that current
 	// returns: their objects were deleted while no controller ran. current is called after the
 	// entries are read, so that an entry that is stored meanwhile stays.
 	Sweep(ctx context.Context, resource string,
-		current func() (map[string]bool, error)) (gone int, err error)
+		current func() (map[string]bool, error)) (deleted int, err error)
 
 	// List lists the entries that a query picks, by namespace and name, without items. More are
 	// there when the answer is as long as the limit.
 	List(ctx context.Context, q Query) ([]Entry, error)
-	// Page returns List with how many entries the query picks, on this page and all others.
+	// Page returns the entries of List, and how many the query picks, on this page and all others.
 	Page(ctx context.Context, q Query) (entries []Entry, total int, err error)
-	// Get one entry with its items, or ErrNotFound.
+	// Get returns one entry with its items, or ErrNotFound.
 	Get(ctx context.Context, key Key) (Entry, error)
-	// Search searches for words in names, titles, descriptions, tags and skills, best match
-	// first: what is named so, then what has the words in its names, its tags, its description.
+	// Search searches for words in names, titles, descriptions, tags and skills, best match first:
+	// exact names, then matches in names, in tags, and in descriptions.
 	Search(ctx context.Context, q Query) ([]Hit, error)
 	// Groups counts all entries, by resource and namespace. They are shared: do not change them.
 	Groups(ctx context.Context) ([]Group, error)
-	// Position of the latest change.
+	// Position returns the position of the latest change.
 	Position(ctx context.Context) (latest Position, err error)
 
 	// BeginSession keeps a session until it expires.
 	BeginSession(ctx context.Context, secret string, v Session, now time.Time) error
-	// FindSession returns the session of a secret. The error is ErrNotFound where it does not
-	// exist, or is over.
+	// FindSession returns the session of a secret. The error is ErrNotFound if it does not exist,
+	// or is over.
 	FindSession(ctx context.Context, secret string, now time.Time) (Session, error)
-	// EndSession of a secret; one that does not exist is over already.
+	// EndSession ends the session of a secret; one that does not exist is over already.
 	EndSession(ctx context.Context, secret string) error
 
 	Close() error
 }
 
-// Followed is the store of a server: a controller fills it object by object, and watchers follow it.
+// Followed is the store of a server: a controller fills it object by object, and watchers follow
+// it.
 type Followed interface {
 	Store
-	// Delete the entry of an object that was deleted.
+	// Delete deletes the entry of an object that was deleted.
 	Delete(ctx context.Context, key Key) error
 	// Summary returns one entry without its items, or ErrNotFound.
 	Summary(ctx context.Context, key Key) (Entry, error)
 	// Items counts the items of all entries.
 	Items(ctx context.Context) (int, error)
-	// Changes returns the changes after a position, oldest first, as far as a query picks them.
-	// latest is the position to go on from. An entry that changed twice is there once. After a
-	// position that is too old, or another store's, it is ErrExpired.
+	// Changes returns the changes after a position, oldest first, that a query picks. latest is the
+	// position to continue from. An entry that changed twice is there once. The error is ErrExpired
+	// after a position that is too old, or that is another store's.
 	Changes(ctx context.Context, after Position,
 		q Query) (changes []Change, latest Position, err error)
 }
@@ -68,8 +69,8 @@ type Followed interface {
 // ErrNotFound reports that the entry does not exist.
 var ErrNotFound = errors.New("not in the catalog")
 
-// ErrExpired says that what changed after the given position is not known, so
-// that a watcher has to begin again.
+// ErrExpired reports that the changes after the given position are not known, so that a watcher has
+// to begin again.
 var ErrExpired = errors.New("this position is too old, or another store's: list again")
 
 // Session is the session of a person who signed in. It has no credential.
@@ -98,8 +99,8 @@ type Change struct {
 
 // Position is a place in the history of one store. Its zero value is the beginning.
 type Position struct {
-	// Store is made up by each store when it is created, so that no position of
-	// one that was lost means anything to the next; empty is any store's.
+	// Store is a random name that each store gets when it is created, so that a position of a lost
+	// store means nothing to its successor; empty is any store's.
 	Store    string
 	Revision int64
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
-// Link returns an address that a browser may go to: what agents say may be anything.
+// Link returns an address if a browser may open it, and otherwise "": agents are not trusted.
 func Link(s string) string {
 	if u, err := url.Parse(s); err == nil && (u.Scheme == "http" || u.Scheme == "https") &&
 		u.Host != "" && u.User == nil {
@@ -25,8 +25,7 @@ func Link(s string) string {
 	return ""
 }
 
-// Origin returns where the forge shows the file that an object was made from, where kustomize
-// noted that.
+// Origin returns where the forge shows the file of an object, if kustomize recorded that.
 func Origin(o *unstructured.Unstructured) string {
 	var from struct{ Path, Repo, Ref string }
 	if yaml.Unmarshal([]byte(o.GetAnnotations()[krm.OriginAnnotation]), &from) != nil || from.Repo == "" {
@@ -35,8 +34,8 @@ func Origin(o *unstructured.Unstructured) string {
 	return ForgeLink(from.Repo, "blob", cmp.Or(from.Ref, "HEAD"), from.Path)
 }
 
-// ForgeLink returns where a forge shows a commit, a file (blob) or a folder (tree); "" where the
-// repository has no address that a browser may go to.
+// ForgeLink returns where a forge shows a commit, a file (blob) or a folder (tree); "" if the
+// repository has no address that a browser may open.
 func ForgeLink(repository, kind, ref, file string) string {
 	repository = strings.TrimSuffix(strings.TrimSuffix(repository, "/"), ".git")
 	if !strings.Contains(repository, "://") {
@@ -67,13 +66,12 @@ func ForgeLink(repository, kind, ref, file string) string {
 
 var commitID = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// dockerfile is the place that begins why a build failed: a file, its line, and the instruction
-// there.
+// dockerfile matches the place at the beginning of a build's failure: a file and its line.
 var dockerfile = text.Pattern(
 	`(?:^|\s)((?:[\w.@+-]+/)*[\w.@+-]*(?:Dockerfile|Containerfile)[\w.@+-]*):(\d+): `)
 
 // SourceLine returns where the forge shows the line of a Dockerfile that a message names, in a
-// folder of a repository at a commit, and the file with its line; "" where it names none.
+// folder of a repository at a commit, and the file with its line; "" if it names none.
 func SourceLine(message, repository, commit, folder string) (link, place string) {
 	found := dockerfile().FindStringSubmatch(message)
 	if found == nil || slices.Contains(strings.Split(found[1], "/"), "..") {

@@ -28,23 +28,24 @@ const (
 	patience   = 30 * time.Second
 )
 
-// Door shows programs isolated runs, which are where no tenant has rights. It shows those of a
-// build to callers who may get agentbuilds/log of it. Runs are found by the namespace, the name
-// and the UID of the build that they are annotated with, and by nothing that a tenant may write.
+// Door serves isolated runs, which are in a namespace where no tenant has rights, to programs. It
+// serves those of a build to callers who may get agentbuilds/log of it. Runs are found by the
+// namespace, the name and the UID of the build that they are annotated with, and by nothing that a
+// tenant may write.
 type Door struct {
 	Access access.Access
 	Runs   *client.Reader
 	// Build returns a copy of a build that is watched, or store.ErrNotFound.
 	Build func(ctx context.Context, namespace, name string) (*api.AgentBuild, error)
-	// Beat is how often a quiet log shows that it is open, and the rights of its reader are asked
-	// for again.
+	// Beat is how often a quiet log shows that it is open, and how often the rights of its reader
+	// are checked again.
 	Beat time.Duration
 	Log  logr.Logger
 
 	logs *access.Places
 }
 
-// Mount the door's addresses.
+// Mount adds the door's addresses to mux.
 func (d *Door) Mount(mux *http.ServeMux) {
 	d.logs = access.NewPlaces(maxLogs, maxOwnLogs)
 	at := "GET " + client.DoorPath("{namespace}", "{name}")
@@ -52,13 +53,13 @@ func (d *Door) Mount(mux *http.ServeMux) {
 	mux.HandleFunc(at+"/{pod}/{container}", d.answer(d.log))
 }
 
-// MayLog reports whether somebody may read the isolated runs of a build and their logs.
+// MayLog reports whether a user may read the isolated runs of a build and their logs.
 func MayLog(ctx context.Context, a access.Access, who user.Info,
 	group, namespace, name string) (bool, error) {
 	return a.May(ctx, who, "get", "agentbuilds/log."+group, namespace, name)
 }
 
-// answer a program, or tell it why not, as the catalog's API does.
+// answer returns a handler that answers a program, or tells it why not, as the catalog's API does.
 func (d *Door) answer(to func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := to(w, r)
@@ -74,7 +75,7 @@ func (d *Door) answer(to func(w http.ResponseWriter, r *http.Request) error) htt
 	}
 }
 
-// enter returns the build at an address, as one whose run is isolated, to a caller who may read its
+// enter returns the build at an address, as one whose run is isolated, if the caller may read its
 // logs.
 func (d *Door) enter(r *http.Request, parameters ...string) (*api.AgentBuild, user.Info, error) {
 	who, err := d.Access.Caller(r)
@@ -153,7 +154,8 @@ func (d *Door) log(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// copyLog until it ends. At each beat the caller may still read it, and sees that it is open.
+// copyLog copies a log until it ends. At each beat it checks that the caller may still read it, and
+// shows that it is open.
 func (d *Door) copyLog(ctx context.Context, w http.ResponseWriter, log io.Reader,
 	still func() error) error {
 	pieces, end := make(chan []byte), make(chan error, 1)
@@ -177,7 +179,7 @@ func (d *Door) copyLog(ctx context.Context, w http.ResponseWriter, log io.Reader
 	}()
 	control, out := http.NewResponseController(w), json.NewEncoder(w)
 	send := func(text []byte) error {
-		// a server without deadlines has its own
+		// Not every server has deadlines.
 		_ = control.SetWriteDeadline(time.Now().Add(patience))
 		if err := out.Encode(text); err != nil {
 			return err

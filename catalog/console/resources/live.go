@@ -1,6 +1,6 @@
 // Package resources reads what the console shows: from live objects of a cluster, one after the
-// other, and from the schemas of tools; for programs, from isolated runs. Only Reader and Door ask
-// the cluster. Its functions for templates make text of others safe to show.
+// other, and from the schemas of tools; for programs, from isolated runs. Only Reader and Door
+// query the cluster. Its functions for templates make untrusted text safe to show.
 package resources
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// Drift is a field of an applied object that somebody else set.
+// Drift is a field of an applied object that another manager set.
 type Drift struct {
 	Manager, Field, Value string
 	At                    time.Time
@@ -30,8 +30,8 @@ type Drift struct {
 const maxDrift = 20
 
 // DriftOf returns the fields outside of metadata and status that a person or program set by an
-// update, beside what was applied. Kubernetes' own controllers, and what writes subresources such
-// as scale, are left out.
+// update, in addition to what was applied. Kubernetes' own controllers, and writers of subresources
+// such as scale, do not count.
 func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 	if fields.Of(u, fields.Ours) == nil {
 		return nil
@@ -71,7 +71,7 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 	return out
 }
 
-// at returns the value at a path; nil where there is none.
+// at returns the value at a path, or nil.
 func at(v any, p fieldpath.Path) any {
 	for _, e := range p {
 		if e.FieldName != nil {
@@ -102,7 +102,7 @@ type Added struct {
 	Text string
 }
 
-// Rendered reports whether an object says what rendering did to it.
+// Rendered reports whether an object records what rendering did to it.
 func Rendered(u *unstructured.Unstructured) bool {
 	return u.GetAnnotations()[keys.Injected] != "" || u.GetAnnotations()[keys.Changed] != ""
 }
@@ -125,8 +125,8 @@ func AddedBy(u *unstructured.Unstructured) (out []Added) {
 	return out[:min(len(out), maxAdded)]
 }
 
-// readRecord decodes a record, unless it is larger than what rendering writes. What decoding takes
-// grows with the length, so that the length comes first.
+// readRecord decodes a record, unless it is larger than what rendering writes. The memory for
+// decoding grows with the length, so the length is checked first.
 func readRecord(text, by string, into any) (tooLarge []Added, ok bool) {
 	if len(text) > maxRecord {
 		return []Added{{What: "record",
@@ -250,8 +250,8 @@ func yamlOf(part any) string {
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// fit returns as much of a part as has left bytes, so that printing it takes no more than what is
-// shown.
+// fit returns as much of a part as fits into left bytes, so that printing it takes no more memory
+// than what is shown.
 func fit(part any, left *int) any {
 	const least = 4 // bytes of a value and what is around it
 	*left -= least

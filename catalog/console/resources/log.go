@@ -13,20 +13,20 @@ type Block struct {
 	Frames int
 }
 
-// minFrames is how many frames of a stack trace are folded. Fewer are read as fast as they are
-// opened.
+// minFrames is the smallest number of frames that is folded. Reading fewer is as fast as unfolding
+// them.
 const minFrames = 4
 
-// What frames of stack traces look like: those of Java, JavaScript and .NET, of Python, Go and
-// Rust. A call of Go is before the line with its file. BuildKit puts its step before each line.
+// Patterns of the frames of stack traces in Java, JavaScript, .NET, Python, Go and Rust. A call of
+// Go is before the line with its file. BuildKit puts its step before each line.
 var (
 	frame  = text.Pattern(`^\s+at \S|^\s*\.{3} \d+ more|^\s+File "|^\s+\S+\.go:\d+( |$)|^\s+\d+: `)
 	goCall = text.Pattern(`^(created by )?\S+[\w)](\(.*\)| in goroutine \d+)$`)
 	prefix = text.Pattern(`^#\d+ (\d+\.\d+ )?`)
 )
 
-// Blocks returns the blocks of a log. What names an error, before or after its frames, is outside
-// of them.
+// Blocks returns the blocks of a log. The lines that name an error, before or after its frames, are
+// not folded.
 func Blocks(lines []string) (out []Block) {
 	plain := 0 // where the lines begin that are not in a block yet
 	flush := func(to int) {
@@ -49,7 +49,7 @@ func Blocks(lines []string) (out []Block) {
 	return out
 }
 
-// frames returns how many lines at the beginning are of one stack trace.
+// frames returns how many lines at the beginning belong to one stack trace.
 func frames(lines []string) int {
 	at := func(i int) string {
 		if i >= len(lines) {

@@ -66,8 +66,9 @@ func (a *allowance) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Each reads the objects of a list, one after the other, until all bytes are spent. An object is
-// there while it is visited, and no two are decoded that take more than maxDecoding together.
+// Each visits the objects of a list, one after the other, until all bytes are spent. An object is
+// valid only during its visit, and the objects that are decoded at the same time take at most
+// maxDecoding together.
 func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource,
 	namespace, selector string, all *int64, visit func(raw []byte) error) error {
 	next := ""
@@ -95,7 +96,7 @@ func (r *Reader) Each(ctx context.Context, resource schema.GroupVersionResource,
 	}
 }
 
-// page reads one page of a list, and says how to go on.
+// page reads one page of a list, and returns how to continue.
 func (r *Reader) page(ctx context.Context, body *allowance,
 	visit func(raw []byte) error) (next string, err error) {
 	list := json.NewDecoder(body)
@@ -148,8 +149,8 @@ func (r *Reader) page(ctx context.Context, body *allowance,
 	return next, err
 }
 
-// decoding waits until there is memory for an object, and visits it. Of one that takes too much
-// of it, the name and the namespace are visited.
+// decoding waits until there is memory for an object, and visits it. If the object takes too much,
+// only its name and namespace are visited.
 func (r *Reader) decoding(ctx context.Context, raw []byte, visit func(raw []byte) error) error {
 	takes := decodingCost(raw)
 	if takes > maxDecoding {
@@ -199,12 +200,12 @@ func decodingCost(raw []byte) (takes int64) {
 // IsWhole reports whether an object is more than its name.
 func IsWhole(raw []byte) bool { return bytes.Contains(raw, []byte(`"uid":`)) }
 
-// VersionsOf returns each namespace a number that changes with its objects; it is never zero.
+// VersionsOf returns for each namespace a number that changes with its objects and is never zero.
 func VersionsOf(all []metav1.PartialObjectMetadata) map[string]uint64 {
 	out := map[string]uint64{}
 	for i := range all {
 		sum := fnv.New64a()
-		// it never fails
+		// Writing to a hash never fails.
 		_, _ = sum.Write([]byte(string(all[i].UID) + "/" + all[i].ResourceVersion))
 		out[all[i].Namespace] += sum.Sum64() | 1
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Funcs returns functions for templates, for which it is now. What others wrote passes name or
-// text, which show characters that change the direction of text, or that nobody sees, as codes.
+// Funcs returns functions for templates, whose time is now. Untrusted text passes through name or
+// text, which show invisible characters, and those that change the direction of text, as codes.
 func Funcs(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
 		"name": name, "text": text.Plain, "clip": Clip, "short": short, "icon": icon, "link": Link,
@@ -72,7 +72,7 @@ func short(s string) string {
 	return out
 }
 
-// valueText shows words. Digests among them are shortened, and addresses are links.
+// valueText returns words as HTML, with short digests, and with links for addresses.
 func valueText(s string) template.HTML {
 	var out []string
 	for _, word := range strings.Fields(s) {
@@ -90,7 +90,7 @@ func valueText(s string) template.HTML {
 	return template.HTML(strings.Join(out, " ")) //nolint:gosec // each word is escaped
 }
 
-// prose returns a text in which commands are between backticks.
+// prose returns a text as HTML. Commands in it are between backticks.
 func prose(s string) template.HTML {
 	var out strings.Builder
 	for i, part := range strings.Split(text.Plain(s), "`") {
@@ -104,7 +104,7 @@ func prose(s string) template.HTML {
 	return template.HTML(out.String()) //nolint:gosec // each part is escaped
 }
 
-// account returns a user's name as people say it.
+// account returns a user's name in a short form.
 func account(user string) string {
 	if rest, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		return text.Printable(strings.Replace(rest, ":", "/", 1))
@@ -141,13 +141,13 @@ func Count(n int) string {
 	return digits
 }
 
-// since returns a time as an age, with the time itself for who points at it.
+// since returns a time as an age, with the time itself as a tooltip.
 func since(at, now time.Time) template.HTML {
 	if at.IsZero() {
 		return "never"
 	}
 	age := "just now"
-	if d := now.Sub(at); d >= time.Minute { // seconds would change with each look
+	if d := now.Sub(at); d >= time.Minute { // seconds would change with each update
 		age = rough(d) + " ago"
 	}
 	at = at.UTC()
@@ -178,13 +178,13 @@ var icons = sync.OnceValue(func() (all map[string]template.HTML) {
 	return all
 })
 
-// icon returns a drawing beside a word, which screen readers pass over.
+// icon returns a drawing for a place next to a word, which screen readers skip.
 func icon(name string) template.HTML {
 	return `<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false">` +
 		icons()[name] + `</svg>`
 }
 
-// Clip returns the beginning of a text that others wrote, in one line.
+// Clip returns the beginning of an untrusted text, in one line.
 func Clip(length int, s string) string {
 	s = strings.Join(strings.Fields(text.Plain(s)), " ")
 	if utf8.RuneCountInString(s) <= length {

@@ -27,7 +27,7 @@ func migrations() []migration {
 			`CREATE TABLE item (id INTEGER PRIMARY KEY, uid TEXT NOT NULL REFERENCES entry (uid), position INTEGER NOT NULL,
   kind TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (uid, position))`,
 			`CREATE INDEX item_entry ON item (id, uid)`,
-			// Words alone, the rows they came from are in item.
+			// The index has only words; their rows are in item.
 			`CREATE VIRTUAL TABLE words USING fts5 (names, tags, description, scope, content='', contentless_delete=1, prefix='2 3',
   tokenize='unicode61 remove_diacritics 2')`,
 			`CREATE TABLE session (id TEXT PRIMARY KEY, name TEXT NOT NULL, expires INTEGER NOT NULL, body BLOB NOT NULL)`,
@@ -54,7 +54,7 @@ func migrations() []migration {
 			`CREATE TABLE gone (revision BIGINT NOT NULL, resource TEXT NOT NULL, type TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL)`,
 			`CREATE INDEX gone_revision ON gone (revision)`,
 			`CREATE INDEX entry_revision ON entry (revision)`,
-			// Lists and counts of pages without a look at the bodies, all counts from one index.
+			// Pages are listed and counted without reading bodies, and counted from one index.
 			`CREATE INDEX entry_count ON entry (resource, namespace, type, health, tool_lock)`,
 			`CREATE INDEX entry_tool_lock ON entry (namespace, name, resource) WHERE tool_lock = 'ToolsDrifted'`,
 			`CREATE INDEX session_expires ON session (expires)`,
@@ -79,7 +79,8 @@ type migrating struct {
 	done atomic.Bool
 }
 
-// Connect connects, and migrates if no connection has yet. Two at once do no harm.
+// Connect connects, and migrates if no connection has yet. Two migrations at the same time do no
+// harm.
 func (m *migrating) Connect(ctx context.Context) (_ driver.Conn, err error) {
 	if !m.done.Load() {
 		db := sql.OpenDB(m.Connector)

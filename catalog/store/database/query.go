@@ -13,9 +13,9 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// within returns a scope as a condition on entry. It covers much of the store or little: SQLite
-// has no statistics, and would sort all of it rather than read an index in the order of the answer.
-// The plus keeps it from that.
+// within returns a scope as a condition on entry. A scope covers much of the store or little:
+// SQLite has no statistics, and would sort all of it instead of reading an index in the order of
+// the answer. The plus prevents that.
 func (a *arguments) within(s store.Scope, postgres bool) string {
 	if s["*"].All {
 		return "TRUE"
@@ -156,7 +156,7 @@ func (s *Store) get(ctx context.Context, key store.Key, items bool) (e store.Ent
 	return e, nil
 }
 
-// counted are the groups of a position.
+// counted has the groups of a position.
 type counted struct {
 	at     store.Position
 	groups []store.Group
@@ -184,7 +184,7 @@ func (s *Store) Groups(ctx context.Context) ([]store.Group, error) {
 	return groups, nil
 }
 
-// Page returns List with how many entries the query picks, on this page and all others.
+// Page returns the entries of List, and how many the query picks, on this page and all others.
 func (s *Store) Page(ctx context.Context,
 	q store.Query) (entries []store.Entry, total int, err error) {
 	if q.Skill == "" && q.Tag == "" {
@@ -224,7 +224,7 @@ func (s *Store) Items(ctx context.Context) (items int, err error) {
 
 func scanEntry(rows *sql.Rows) (store.Entry, error) { return scanEntryAnd(rows) }
 
-// scanEntryAnd reads the columns of an entry, and what is after them.
+// scanEntryAnd reads the columns of an entry, and the columns after them.
 func scanEntryAnd(rows *sql.Rows, more ...any) (e store.Entry, err error) {
 	var body []byte
 	var fetched, revision int64
@@ -263,7 +263,7 @@ func (s *Store) Changes(ctx context.Context, after store.Position,
 		changes = append(changes, store.Change{Revision: entries[i].Revision, Key: entries[i].Key,
 			Type: entries[i].Type, Entry: &entries[i]})
 	}
-	gone, err := list(ctx, s.read, func(rows *sql.Rows) (store.Change, error) {
+	deletions, err := list(ctx, s.read, func(rows *sql.Rows) (store.Change, error) {
 		c := store.Change{Deleted: true}
 		return c, rows.Scan(&c.Revision, &c.Resource, &c.Type, &c.Namespace, &c.Name)
 	},
@@ -272,7 +272,7 @@ func (s *Store) Changes(ctx context.Context, after store.Position,
 	if err != nil {
 		return nil, latest, fmt.Errorf("reading deletions: %w", err)
 	}
-	for _, c := range gone {
+	for _, c := range deletions {
 		if q.Scope.Allows(c.Key) && q.Names(c.Key, c.Type) {
 			changes = append(changes, c)
 		}

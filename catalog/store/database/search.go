@@ -12,8 +12,8 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// ranked bounds how many matches of each rank are looked at: a word that more
-// things than this have in common says little about any of them.
+// ranked bounds how many matches of each rank are read: a word that more entries share says little
+// about any of them.
 const ranked = 100
 
 // Search implements store.Store.
@@ -39,8 +39,8 @@ func (s *Store) Search(ctx context.Context, q store.Query) ([]store.Hit, error) 
 // takes ten times as long if thousands match.
 func (a *arguments) sqliteSearch(q store.Query, words []string) string {
 	where := a.conditions(q, false)
-	// What the index does not know has to hold before matches are counted, or those of others would
-	// leave no room.
+	// Conditions that the index does not know have to apply before the limit, or matches outside of
+	// the scope would fill it.
 	picked := ""
 	if !indexed(q) {
 		picked = " CROSS JOIN item ON item.id = words.rowid CROSS JOIN entry ON entry.uid = " +
@@ -54,7 +54,7 @@ func (a *arguments) sqliteSearch(q store.Query, words []string) string {
 				"words MATCH %s LIMIT %s)", 3-i, picked, a.add(match), limit))
 	}
 	const order = "score DESC, LENGTH(item.name), entry.namespace, entry.name, item.position"
-	// Bodies are read of what is answered alone.
+	// Bodies are read only for the answer.
 	return `
 SELECT ` + columns + `, item.position, item.body, best.score AS score FROM (
   SELECT item.id AS id, found.score + (LOWER(item.name) = ` + a.add(strings.TrimSpace(strings.ToLower(q.Text))) + `) AS score FROM (
@@ -121,8 +121,8 @@ SELECT ` + columns + `, item.position, item.body, found.score FROM (
 ORDER BY found.score DESC, entry.namespace, entry.name, item.position LIMIT ` + a.add(q.Most())
 }
 
-// scopeTokens is how many namespaces the search index is asked for at most;
-// with more, rights are checked on what was found.
+// scopeTokens is the maximum number of namespaces in a query of the search index; with more, rights
+// are checked on the matches.
 const scopeTokens = 200
 
 // tokens returns the tokens of the scope in the search index; nil means all.

@@ -90,8 +90,8 @@ func connect(address string) (*Store, error) {
 		db.SetMaxOpenConns(8)
 		return &Store{read: session{db, true}, write: session{db, true}}, nil
 	}
-	// The write-ahead log lets readers go on beside the one writer; FULL waits for
-	// the disk, so what was acknowledged survives a power cut.
+	// The write-ahead log lets readers read while the one writer writes; FULL waits for the disk,
+	// so that acknowledged changes survive a power cut.
 	pragmas := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)",
 		"synchronous(FULL)", "foreign_keys(ON)", "cache_size(-8000)"}}
 	name := "file:" + (&url.URL{Path: address}).EscapedPath() + "?" + pragmas.Encode()
@@ -130,7 +130,7 @@ func (s session) exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-// list returns what one reads from each row.
+// list returns the value that one reads from each row.
 func list[T any](ctx context.Context, s session, one func(*sql.Rows) (T, error), query string,
 	args ...any) (out []T, err error) {
 	rows, err := s.QueryContext(ctx, query, args...)
@@ -221,8 +221,8 @@ func (s *Store) Put(ctx context.Context, e store.Entry, items bool) (changed boo
 	return changed, nil
 }
 
-// compare compares a row with the stored one. The same is also what an older generation would
-// write.
+// compare compares a row with the stored one. same is also true for a row of an older generation,
+// which is not written.
 func compare(ctx context.Context, s session, row store.Row,
 	items bool) (itemsHash string, same bool, err error) {
 	var generation int64
@@ -237,7 +237,7 @@ func compare(ctx context.Context, s session, row store.Row,
 	return itemsHash, same, err
 }
 
-// putRow writes what is known to differ.
+// putRow writes a row that is known to differ.
 func putRow(ctx context.Context, tx session, row store.Row, revision int64, items bool) error {
 	e := row.Entry
 	// An object that was created again under the same name has another UID.
@@ -278,8 +278,8 @@ WHERE excluded.generation >= entry.generation`,
 	return nil
 }
 
-// touch records that the source confirmed an unchanged entry. To spare the disk it writes when
-// the noted time is a minute old or more.
+// touch records that the source confirmed an unchanged entry. To spare the disk, it writes only if
+// the recorded time is a minute old or more.
 func (s *Store) touch(ctx context.Context, uid string, at time.Time) error {
 	if at.IsZero() {
 		return nil
@@ -311,7 +311,7 @@ func (s *Store) Delete(ctx context.Context, key store.Key) error {
 		if err != nil {
 			return err
 		}
-		return bury(ctx, tx, revision, uid)
+		return deleteEntry(ctx, tx, revision, uid)
 	})
 	if err != nil {
 		return fmt.Errorf("deleting %s %s/%s from the catalog: %w", key.Resource, key.Namespace,
@@ -322,7 +322,7 @@ func (s *Store) Delete(ctx context.Context, key store.Key) error {
 
 // Sweep implements store.Store.
 func (s *Store) Sweep(ctx context.Context, resource string,
-	current func() (map[string]bool, error)) (gone int, err error) {
+	current func() (map[string]bool, error)) (deleted int, err error) {
 	uids, err := list(ctx, s.read, scanText, "SELECT uid FROM entry WHERE resource = $1", resource)
 	var keep map[string]bool
 	if err == nil {
@@ -331,19 +331,19 @@ func (s *Store) Sweep(ctx context.Context, resource string,
 	for _, uid := range uids {
 		if err == nil && !keep[uid] {
 			err = s.change(ctx, func(tx session, revision int64) error {
-				return bury(ctx, tx, revision, uid)
+				return deleteEntry(ctx, tx, revision, uid)
 			})
-			gone++
+			deleted++
 		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("sweeping %s: %w", resource, err)
 	}
-	return gone, nil
+	return deleted, nil
 }
 
-// bury deletes an entry and remembers its name for watchers.
-func bury(ctx context.Context, tx session, revision int64, uid string) error {
+// deleteEntry deletes an entry and records the deletion for watchers.
+func deleteEntry(ctx context.Context, tx session, revision int64, uid string) error {
 	result, err := tx.ExecContext(ctx,
 		"INSERT INTO gone (revision, resource, type, namespace, name) SELECT $1, resource, type, "+
 			"namespace, name FROM entry WHERE uid = $2", revision, uid)
