@@ -4,8 +4,8 @@ package templates
 
 import "embed"
 
-// StepLockFile is what `armature pin templates/steps --steps` writes. Git ignores it: the
-// release workflow makes it of what the registries have on that day.
+// StepLockFile is the file that `armature pin templates/steps --steps` writes. Git ignores it: the
+// release workflow creates it with the current digests of the registries.
 const StepLockFile = "steps/armature.lock"
 
 // Files holds modes/, steps/, crds/ and install/.
@@ -13,14 +13,13 @@ const StepLockFile = "steps/armature.lock"
 //go:embed modes steps crds install
 var Files embed.FS
 
-// Wiring holds what `armature init` writes: armature.yaml, and a folder for
-// each host.
+// Wiring holds the files that `armature init` writes: armature.yaml, and a folder for each host.
 //
 //go:embed wiring
 var Wiring embed.FS
 
-// StepLock is the ImageLock of the images that the shipped steps name; nil in a build
-// that is not of a release.
+// StepLock returns the ImageLock of the images that the shipped steps name, or nil if the build is
+// not a release.
 func StepLock() []byte {
 	lock, err := Files.ReadFile(StepLockFile)
 	if err != nil {

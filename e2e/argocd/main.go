@@ -1,16 +1,16 @@
-// Command argocd is what tests run of Argo CD. Three of its servers are as they are
+// Command argocd runs the parts of Argo CD that tests need. Three of its servers are as they are
 // released, with their own flags and environment:
 //
 //	argocd repo-server FLAGS...
 //	argocd application-controller FLAGS...
 //	argocd cmp-server FLAGS...
 //
-// Each ends with the process that started it, and so does the Redis beside them:
+// Each ends with the process that started it, and so does the Redis that they use:
 //
 //	argocd redis
 //
-// is miniredis on a loopback address, which it prints. The other two are one side of a
-// conversation with Argo CD:
+// is miniredis on a loopback address, which it prints. The other two are one side of an exchange
+// with Argo CD:
 //
 //	argocd ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]
 //
@@ -20,8 +20,7 @@
 //
 //	argocd health SCRIPT
 //
-// judges an object, in JSON on standard input, by a script as the application-controller
-// does.
+// judges an object, in JSON on standard input, by a script as the application-controller does.
 package main
 
 import (
@@ -84,7 +83,7 @@ func run(args []string) error {
 	}
 }
 
-// endWithParent relies on the kernel giving an orphan another parent.
+// endWithParent ends the program with its parent: the kernel gives an orphan another parent.
 func endWithParent(parent int) {
 	for os.Getppid() == parent {
 		time.Sleep(500 * time.Millisecond)
@@ -104,7 +103,7 @@ func redis(parent int) error {
 	return nil
 }
 
-// answer is what the plugin server says.
+// answer is the answer of the plugin server.
 type answer struct {
 	Supported  bool     `json:"supported"`
 	Parameters []string `json:"parameters"`
@@ -178,8 +177,8 @@ func ask(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(a)
 }
 
-// environment is what the repo-server makes of an Application's plugin
-// parameters, and of its own variables.
+// environment returns the environment that the repo-server makes from an Application's plugin
+// parameters and its own variables.
 func environment(args []string) ([]string, error) {
 	env := []string{"ARGOCD_APP_NAME=agents", "ARGOCD_APP_NAMESPACE=agents",
 		"ARGOCD_APP_REVISION=0123456789abcdef", "KUBE_VERSION=1.34"}
@@ -196,7 +195,7 @@ func environment(args []string) ([]string, error) {
 	return append(env, more...), err
 }
 
-// health prints what the script in a file says of the object on standard input.
+// health prints how the script in a file judges the object on standard input.
 func health(file string) error {
 	script, err := os.ReadFile(file)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// File is one of an archive; a folder if its name ends with a slash.
+// File is a file of an archive, or a folder if its name ends with a slash.
 type File struct {
 	Name string
 	Mode int64
 	Data []byte
 }
 
-// Pack packs files into a gzipped tar archive, in the order of their names, all of one time and
+// Pack packs files into a gzipped tar archive, in the order of their names, with one time and
 // without an owner.
 func Pack(files []File, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
@@ -63,14 +63,14 @@ func Layer(files []File, at time.Time, options ...tarball.LayerOption) (v1.Layer
 	}, options...)
 }
 
-// Certificates is the file that Base has them in.
+// Certificates is the name of the file with certificates in Base.
 const Certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// User is the one without rights that Base has.
+// User is the user without rights in Base.
 const User = "65532"
 
-// Base is what a program needs besides itself: certificates to check servers by, and a user
-// without rights.
+// Base returns the files that a program needs besides itself: certificates to verify servers, and a
+// user without rights.
 func Base() []File {
 	return []File{
 		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil},
@@ -82,13 +82,13 @@ func Base() []File {
 	}
 }
 
-// authorities are the public ones of a module of Go's, in PEM; without those that are trusted
-// under a condition, which a file cannot state.
+// authorities returns the public authorities of a module of Go's, in PEM. It omits those that are
+// trusted under a condition, which a file cannot state.
 func authorities() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			// in memory
+			// Writing to memory never fails.
 			_ = pem.Encode(&all, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}

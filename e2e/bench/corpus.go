@@ -14,8 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// corpus is a number of workloads in the forms that the programs take. It
-// lives in a folder of its own.
+// corpus has a number of workloads in the forms that the programs read. It has its own folder.
 type corpus struct {
 	n      int
 	folder string
@@ -46,7 +45,7 @@ func (b *bench) newCorpus(n int) (*corpus, error) {
 	return c, os.WriteFile(c.path("sizes"), sizes.Bytes(), 0o644)
 }
 
-// write keeps one workload in memory at a time: a child is born with its parent's
+// write writes the workloads. It keeps one in memory at a time: a child starts with its parent's
 // peak, so the parent stays small.
 func (c *corpus) write() error {
 	for i := 0; i < c.n; i += 100 {
@@ -84,7 +83,7 @@ func (c *corpus) write() error {
 	return multi.Errors(items.Flush(), stream.Flush())
 }
 
-// writeItem writes a workload as a host passes it on.
+// writeItem writes a workload as a host passes it to a function.
 func writeItem(w *bufio.Writer, text []byte, i int) {
 	lead := "- "
 	_, text, _ = bytes.Cut(text, []byte("\n")) // hosts drop the comment above an object
@@ -101,8 +100,8 @@ func writeItem(w *bufio.Writer, text []byte, i int) {
 	}
 }
 
-// fresh returns a preparation that moves a folder out of the way. The folder is deleted much later,
-// with the corpus: a file system that has just deleted ten thousand files creates new ones slowly.
+// fresh returns a preparation that renames a folder. The folder is deleted much later, with the
+// corpus: a file system that has just deleted ten thousand files creates new ones slowly.
 func (c *corpus) fresh(name string) func() error {
 	return func() error {
 		c.used++

@@ -1,7 +1,6 @@
-// Command bench measures rendering: against reading and writing the same bytes
-// in Go, and against the other programs that put containers into manifests. It
-// prints one table and the targets, and judges nothing: it exits 0 whatever
-// they say.
+// Command bench measures rendering: against reading and writing the same bytes in Go, and against
+// other programs that add containers to manifests. It prints one table and the targets. It exits 0
+// even if a target is not met.
 package main
 
 import (
@@ -71,9 +70,9 @@ func run(sizes string, targets bool) error {
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...) }
 
-// bench is what one run of the command has.
+// bench has the programs and the folder of a run of the command.
 type bench struct {
-	work string // the folder of all that it writes
+	work string // the folder of all its files
 	// The programs, built into the work folder; kustomize and istioctl are "" where
 	// they are missing.
 	armature, armatureFn, copy, empty, named, kyaml, identity, kustomize, istioctl string
@@ -112,8 +111,8 @@ func build(work string) (*bench, error) {
 	return b, nil
 }
 
-// istioConfig writes the webhook's configuration, without which kube-inject asks a
-// cluster, to files that are named after their ConfigMaps and keys.
+// istioConfig writes the webhook's configuration to files that are named after their ConfigMaps and
+// keys. Without it, kube-inject would query a cluster.
 func (b *bench) istioConfig(istioctl string) error {
 	manifests, err := exec.Command(istioctl, "manifest", "generate").Output()
 	if err != nil {
@@ -137,7 +136,7 @@ func (b *bench) istioConfig(istioctl string) error {
 	return nil
 }
 
-// rounds is how often a number of workloads is measured.
+// rounds returns how often a number of workloads is measured.
 func rounds(n int) int {
 	switch {
 	case n <= 100:
@@ -148,8 +147,8 @@ func rounds(n int) int {
 	return 4
 }
 
-// slower is how often programs are measured that need a second for every
-// hundred workloads, as many do.
+// slower returns how often programs are measured that need a second for every hundred workloads, as
+// many do.
 func slower(n int) int {
 	if n >= 1000 {
 		return 1

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// cost is what a run of a program took: its CPU, user and system, with its own
-// children's, and the peak of its own anonymous memory in bytes, without pages of
-// its program file.
+// cost is the cost of a run of a program: its CPU, user and system, with that of its children, and
+// the peak of its own anonymous memory in bytes, without pages of its program file.
 type cost struct {
 	cpu, wall time.Duration
 	peak      int64
@@ -25,20 +24,20 @@ func (c cost) String() string {
 	return fmt.Sprintf("%s CPU, %s wall, %s", show(c.cpu), show(c.wall), mebibytes(c.peak))
 }
 
-// subject is a program with the work that it is measured at.
+// subject is a program with the work that is measured.
 type subject struct {
 	name string
 	args []string
 	// stdin and stdout are files; stdout may be "", for work that writes files.
 	stdin, stdout string
-	// prepare makes the work afresh before each run.
+	// prepare prepares the work before each run.
 	prepare func() error
-	// less is taken off: the start-up of a program.
+	// less is subtracted: the start-up of a program.
 	less cost
 }
 
-// measure runs subjects in turn, so that other work of the machine falls on all of them, and
-// returns the lowest CPU and wall time of each and the highest peak.
+// measure runs subjects in turn, so that other work of the machine affects all of them, and returns
+// the lowest CPU and wall time of each and the highest peak.
 func measure(rounds int, subjects ...*subject) ([]cost, error) {
 	best := make([]cost, len(subjects))
 	for round := range rounds {
@@ -108,8 +107,8 @@ func (s *subject) run() (c cost, err error) {
 
 var anonymous = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
 
-// watchMemory reads the memory of a process each millisecond, and returns the most bytes of
-// anonymous memory that it had: the kernel keeps a peak of all its memory only.
+// watchMemory reads the memory of a process each millisecond, and returns the peak of its anonymous
+// memory in bytes: the kernel records only a peak of all memory.
 func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
 	for tick := time.NewTicker(time.Millisecond); ; {
 		select {
@@ -117,10 +116,10 @@ func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
 			tick.Stop()
 			return peak
 		case <-tick.C:
-			// one that has ended has none
+			// A process that has ended has none.
 			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			if found := anonymous.FindSubmatch(status); found != nil {
-				// digits, by the expression
+				// The expression matches digits only.
 				kilobytes, _ := strconv.ParseInt(string(found[1]), 10, 64)
 				peak = max(peak, kilobytes<<10)
 			}

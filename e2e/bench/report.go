@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// report is what the command prints.
+// report is the output of the command.
 type report struct {
 	rows    []row
 	targets []target
 }
 
-// row is one size of the corpus, with what each program cost.
+// row is one size of the corpus, with the cost of each program.
 type row struct {
 	n     int
 	costs map[string]cost
 }
 
-// target is a promise of the design with what was measured.
+// target is a promise of the design with the measured value.
 type target struct {
 	number                 int
 	promise, met, measured string
@@ -66,12 +66,12 @@ func (r *report) print(w io.Writer) error {
 			"istioctl\t|")
 	fmt.Fprintln(t, "|---\t|---\t|---\t|---\t|---\t|---\t|")
 	for _, row := range r.rows {
-		ours := row.costs[armature]
-		fmt.Fprintf(t, "| %d\t| %s, %s, %s\t| %s", row.n, show(ours.cpu), show(ours.wall),
-			mebibytes(ours.peak), multiples(ours, row.costs[copying]))
+		own := row.costs[armature]
+		fmt.Fprintf(t, "| %d\t| %s, %s, %s\t| %s", row.n, show(own.cpu), show(own.wall),
+			mebibytes(own.peak), multiples(own, row.costs[copying]))
 		for _, name := range []string{kyaml, kustomize, istioctl} {
 			if c, ok := row.costs[name]; ok {
-				fmt.Fprintf(t, "\t| %s", multiples(c, ours))
+				fmt.Fprintf(t, "\t| %s", multiples(c, own))
 			} else {
 				fmt.Fprint(t, "\t| –")
 			}
@@ -90,7 +90,7 @@ func (r *report) print(w io.Writer) error {
 	return t.Flush()
 }
 
-// judge puts the targets that the table answers before the others.
+// judge adds the targets that the table answers, before the others.
 func (r *report) judge() {
 	var large, medium *row
 	for i := range r.rows {
@@ -106,15 +106,15 @@ func (r *report) judge() {
 	}
 	rest := r.targets
 	r.targets = nil
-	ours, base, library := large.costs[armature], large.costs[copying], large.costs[kyaml]
-	io := ratio(ours.cpu, base.cpu)
+	own, base, library := large.costs[armature], large.costs[copying], large.costs[kyaml]
+	io := ratio(own.cpu, base.cpu)
 	r.add(1, io <= 2, "10,000 files: at most 2.0x the CPU of reading and writing those bytes in Go",
-		"%.2fx (%s against %s)", io, show(ours.cpu), show(base.cpu))
-	r.add(1, ours.peak <= 32<<20, "at most 32 MiB", "%s", mebibytes(ours.peak))
-	times := ratio(library.cpu, ours.cpu)
+		"%.2fx (%s against %s)", io, show(own.cpu), show(base.cpu))
+	r.add(1, own.peak <= 32<<20, "at most 32 MiB", "%s", mebibytes(own.peak))
+	times := ratio(library.cpu, own.cpu)
 	r.add(1, times >= 20, "20x less CPU than a kyaml injector", "%.0fx (%s)", times, show(library.cpu))
 	if mesh, ok := large.costs[istioctl]; ok {
-		times := ratio(mesh.cpu, ours.cpu)
+		times := ratio(mesh.cpu, own.cpu)
 		r.add(1, times >= 500, "500x less CPU than istioctl kube-inject", "%.0fx (%s)", times,
 			show(mesh.cpu))
 	} else {
@@ -122,7 +122,7 @@ func (r *report) judge() {
 			"no istioctl at hand: make bench-istioctl")
 	}
 	if medium != nil {
-		each := ratio(ours.cpu, medium.costs[armature].cpu) * float64(medium.n) / float64(large.n)
+		each := ratio(own.cpu, medium.costs[armature].cpu) * float64(medium.n) / float64(large.n)
 		r.add(1, each <= 1.2, "a document of 10,000 costs at most 1.2x one of 1,000", "%.2fx", each)
 	}
 	r.targets = append(r.targets, rest...)
@@ -153,7 +153,7 @@ func mebibytes(n int64) string { return fmt.Sprintf("%.0f MiB", float64(n)/(1<<2
 
 var processor = regexp.MustCompile(`model name\s*: (.*)`)
 
-// machine is what the figures were measured on.
+// machine returns the machine of the measurements.
 func machine() string {
 	model := "unknown processor"
 	info, _ := os.ReadFile("/proc/cpuinfo")

@@ -15,9 +15,9 @@ import (
 	"github.com/armature-dev/armature/e2e/bench/workload"
 )
 
-// startUp is target 2 of armature, whose other figures are without it. Machines differ by five
-// times, so that it is a ratio to a program that does nothing. What only links the libraries
-// that armature is built on is beside it: no armature starts faster.
+// startUp measures target 2 of armature, whose other figures are without its start-up. Machines
+// differ by a factor of five, so it is a ratio to a program that does nothing. A program that only
+// links the libraries of armature is measured too: armature cannot start faster.
 func (b *bench) startUp(r *report) error {
 	out := filepath.Join(b.work, "version")
 	costs, err := measure(30, &subject{name: "empty", args: []string{b.empty}},
@@ -36,7 +36,7 @@ func (b *bench) startUp(r *report) error {
 	return nil
 }
 
-// function is target 2 of armature-fn, and the first half of target 3.
+// function measures target 2 of armature-fn, and the first half of target 3.
 func (b *bench) function(r *report) error {
 	on := func(c *corpus, program string) *subject {
 		return &subject{name: filepath.Base(program), args: []string{program},
@@ -73,14 +73,14 @@ func (b *bench) function(r *report) error {
 	return nil
 }
 
-// slotSize is how many workloads the comparison inside kustomize takes. More
-// of them add nothing but kustomize's own time.
+// slotSize is how many workloads the comparison inside kustomize has. More of them only add to
+// kustomize's own time.
 const slotSize = 200
 
-// slot is the second half of target 3. What a function prints, kustomize has
-// to read: to be compared with cat it must print as much. So there are two
-// pairs: both pass the input on, because nobody opted in; and both print the
-// rendered list, one by rendering, the other from a file.
+// slot measures the second half of target 3. kustomize has to read the output of a function, so a
+// fair comparison with cat needs equal outputs. There are two pairs: both pass the input on,
+// because no workload opted in; and both print the rendered list, one by rendering, the other from
+// a file.
 func (b *bench) slot(r *report) error {
 	const promise = "as an exec function in kustomize: within 1.05x of /bin/cat in the same slot"
 	if b.kustomize == "" {
@@ -136,7 +136,7 @@ func (b *bench) slot(r *report) error {
 	return nil
 }
 
-// printed is what a test prints by which a pattern finds it, nil for nothing.
+// printed runs a test and returns the part of its output that a pattern matches, or nil.
 func printed(pattern string, args ...string) ([]string, error) {
 	cmd := exec.Command("go", append([]string{"test", "-count=1", "-v"}, args...)...)
 	cmd.Env = append(os.Environ(), "ARMATURE_PUBLISHED=download")
@@ -144,7 +144,7 @@ func printed(pattern string, args ...string) ([]string, error) {
 	return regexp.MustCompile(pattern).FindStringSubmatch(string(out)), err
 }
 
-// fallback is target 4: the test over the manifests in the module cache counts.
+// fallback measures target 4, with the test over the manifests in the module cache.
 func (b *bench) fallback(r *report) error {
 	const promise = "at most 1 % of real documents fall back to kyaml"
 	m, err := printed(`real: (.*\(([0-9.]+) %\).*)`, "-run=^TestRealManifests$",
@@ -159,8 +159,8 @@ func (b *bench) fallback(r *report) error {
 	return err
 }
 
-// falsePositives is target 10: the test asks kustomize about what lint finds in the
-// manifests of published modules, and downloads those that the module cache lacks.
+// falsePositives measures target 10. The test compares the findings of lint in the manifests of
+// published modules with kustomize, and downloads the modules that the module cache lacks.
 func (b *bench) falsePositives(r *report) error {
 	const promise = "lint: at most 3 % false positives on 100 findings or more of 12 published " +
 		"repositories or more"
@@ -180,7 +180,7 @@ func (b *bench) falsePositives(r *report) error {
 	return nil
 }
 
-// oneChanged is target 6.
+// oneChanged measures target 6.
 func (b *bench) oneChanged(r *report) error {
 	c, err := b.newCorpus(10_000)
 	if err != nil {
@@ -226,7 +226,7 @@ func (b *bench) oneChanged(r *report) error {
 //go:embed packages
 var packages embed.FS
 
-// insight is target 9: what people wait for at their desks and in a pull
+// insight measures target 9: the commands that people wait for at their desks and in a pull
 // request. A finding or a difference is part of the work.
 func (b *bench) insight(r *report) error {
 	const n = 1000
@@ -280,8 +280,8 @@ func (b *bench) insight(r *report) error {
 	return nil
 }
 
-// overcommit copies a package and adds an OvercommitClass that takes in every
-// workload, so that two functions set the requests of each sidecar.
+// overcommit copies a package and adds an OvercommitClass that selects every workload, so that two
+// functions set the requests of each sidecar.
 func overcommit(from, to string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
@@ -293,8 +293,8 @@ func overcommit(from, to string) error {
 	return os.WriteFile(filepath.Join(to, "overcommit.yaml"), class, 0o644)
 }
 
-// platform makes a package to migrate: as many Agents as workloads that a webhook
-// injected, n in all.
+// platform creates a package to migrate: as many Agents as workloads that a webhook injected, n in
+// all.
 func platform(folder string, n int) error {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err

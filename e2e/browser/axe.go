@@ -28,7 +28,7 @@ var axeText = sync.OnceValue(func() string {
 	return string(text)
 })
 
-// Axe fails the test with each violation that axe-core finds on the page as it is.
+// Axe fails the test with each violation that axe-core finds on the page in its current state.
 func (b *Browser) Axe() {
 	b.Helper()
 	Value[bool](b,

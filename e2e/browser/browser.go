@@ -1,6 +1,5 @@
-// Package browser opens pages in Debian's Chromium, as people see them: wide and
-// narrow, light and dark, without scripts. It measures what can be measured of a page
-// and keeps pictures of it.
+// Package browser opens pages in Debian's Chromium as people see them: wide and narrow, light and
+// dark, without scripts. It measures pages and stores pictures of them.
 package browser
 
 import (
@@ -24,14 +23,15 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// View is how a page is looked at.
+// View is a way to display a page.
 type View struct {
 	Name          string
 	Width, Height int64
 	Dark, Scripts bool
 }
 
-// Views are a desktop and a phone, in light and dark, without scripts, and one with.
+// Views returns a desktop and a phone, each light and dark and without scripts, and a desktop with
+// scripts.
 func Views() []View {
 	return []View{
 		{Name: "desktop-light", Width: 1280, Height: 800},
@@ -53,8 +53,8 @@ type Browser struct {
 	problems []string // that the browser reported of the page
 }
 
-// Open starts a browser. Without one the test is skipped, or fails where
-// peers are required. It ends with the test.
+// Open starts a browser, which ends with the test. If Chromium is missing, the test is skipped, or
+// fails if peers are required.
 func Open(t testing.TB) *Browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
@@ -67,8 +67,7 @@ func Open(t testing.TB) *Browser {
 	return page(t, ctx)
 }
 
-// Tab opens another page, with cookies of its own, for a test that runs beside others. It ends with
-// that test.
+// Tab opens another page, with its own cookies, for a parallel test. It ends with that test.
 func (b *Browser) Tab(t testing.TB) *Browser {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
@@ -79,7 +78,7 @@ func (b *Browser) Tab(t testing.TB) *Browser {
 	return tab
 }
 
-// page of a browser, which it starts if that has none.
+// page opens a page of a browser, and starts the browser if necessary.
 func page(t testing.TB, ctx context.Context) *Browser {
 	t.Helper()
 	b := &Browser{TB: t, ctx: ctx}
@@ -90,7 +89,7 @@ func page(t testing.TB, ctx context.Context) *Browser {
 	return b
 }
 
-// listen notes what a console would show in red.
+// listen records what a console would show in red.
 func (b *Browser) listen(event any) {
 	problem := ""
 	switch e := event.(type) {
@@ -115,7 +114,7 @@ func (b *Browser) listen(event any) {
 	}
 }
 
-// Do takes steps, each within two minutes.
+// Do runs steps, each within two minutes.
 func (b *Browser) Do(steps ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	for i, step := range steps {
@@ -141,14 +140,14 @@ func Value[T any](b *Browser, expression string) T {
 	return See(b, chromedp.Evaluate[T](expression))
 }
 
-// limited runs one step, within two minutes; the browser itself lives on.
+// limited runs one step, within two minutes. The browser keeps running.
 func limited[T any](b *Browser, step chromedp.Action[T]) (T, error) {
 	timer := time.AfterFunc(2*time.Minute, func() { _ = chromedp.Cancel(b.ctx) })
 	defer timer.Stop()
 	return chromedp.Run(b.ctx, step)
 }
 
-// call is a command of the browser that returns nothing.
+// call returns an action for a command of the browser that returns nothing.
 func call[P any](c cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -176,7 +175,7 @@ func (b *Browser) Show(view View, address string) {
 	b.Do(chromedp.Navigate(address))
 }
 
-// Look at the page that is open in another view. Whether it has scripts is decided as it is opened.
+// Look shows the open page in another view. Whether it has scripts is decided when it is opened.
 func (b *Browser) Look(view View) {
 	b.Helper()
 	b.view = view
@@ -197,15 +196,15 @@ func (b *Browser) Look(view View) {
 	)
 }
 
-// Print lays the page out as for a printer, until Show is called again.
+// Print shows the page as for a printer, until Show is called again.
 func (b *Browser) Print() {
 	b.Helper()
 	b.Do(call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"}))
 }
 
-// Check measures the page as it is: every text that shows has the contrast of WCAG
-// AA, the page does not scroll sideways, it loads nothing from elsewhere, and the
-// browser has no complaint.
+// Check tests the page in its current state: every visible text has the contrast of WCAG AA, the
+// page does not scroll sideways, it loads nothing from elsewhere, and the browser reports no
+// problem.
 func (b *Browser) Check() {
 	b.Helper()
 	var measured struct {
@@ -241,7 +240,7 @@ func (b *Browser) Check() {
 	b.problems = nil
 }
 
-// Picture keeps what the window shows as .cache/pictures/NAME.png.
+// Picture stores the contents of the window as .cache/pictures/NAME.png.
 func (b *Browser) Picture(name string) {
 	b.Helper()
 	folder, err := programs.Cache("pictures")

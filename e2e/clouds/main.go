@@ -1,6 +1,5 @@
-// Command clouds asks for credentials as an application does that says nothing
-// about them: by the default chain of the provider's SDK. It prints what the
-// provider's server gave.
+// Command clouds gets credentials like an application that configures none: by the default chain of
+// the provider's SDK. It prints the credentials.
 //
 //	clouds aws
 //	clouds gcp
@@ -60,7 +59,7 @@ func gcp(ctx context.Context) (string, error) {
 	return token.AccessToken, nil
 }
 
-// toServer sends each request to one server, which sees whom it was for.
+// toServer sends each request to one server, with the original host.
 type toServer string
 
 func (s toServer) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Check fails, with everything it found, if a cluster that was taken down left
-// a process, mount, interface, control group or file.
+// Check returns an error that lists every process, mount, interface, control group and file that is
+// left of a stopped cluster.
 func (c Cluster) Check() error {
 	var found []error
 	left := func(what string, args ...any) {
@@ -57,8 +57,7 @@ func (c Cluster) Check() error {
 	if err != nil {
 		return err
 	}
-	// The root file system is read-only for the cluster. These are what it would
-	// write if it were not.
+	// The root file system is read-only for the cluster. It would write these paths if it were not.
 	paths = append(paths, c.state(), root, "/srv/git", "/run/containerd.sock", "/run/netns",
 		"/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes")
 	for _, path := range paths {
@@ -69,8 +68,8 @@ func (c Cluster) Check() error {
 	return multi.Errors(found...)
 }
 
-// ofAnother says whether a process descends from a cluster's process 1. That of
-// the one that was taken down has gone, so it is another repository's.
+// ofAnother reports whether a process descends from the process 1 of a cluster. The stopped cluster
+// has none, so the process belongs to another repository's.
 func ofAnother(pid string) bool {
 	for pid != "0" {
 		args, err := os.ReadFile("/proc/" + pid + "/cmdline")

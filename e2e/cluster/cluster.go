@@ -35,7 +35,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Cluster is the one that belongs to a repository.
+// Cluster is the cluster of a repository.
 type Cluster struct {
 	Cache string // the repository's .cache, an absolute path
 }
@@ -43,14 +43,13 @@ type Cluster struct {
 func (c Cluster) state() string { return filepath.Join(c.Cache, "cluster") }
 func (c Cluster) logs() string  { return filepath.Join(c.Cache, "cluster-logs") }
 
-// cgroup is the name of the control group that holds the pods, below each
-// hierarchy's root.
+// cgroup returns the name of the control group that has the pods, below each hierarchy's root.
 func (c Cluster) cgroup() string {
 	return fmt.Sprintf("armature-%08x", crc32.ChecksumIEEE([]byte(c.Cache)))
 }
 
-// Up starts the cluster, unless it runs, and reports progress. A cluster that
-// cannot be started is taken down again; its logs stay.
+// Up starts the cluster, unless it runs, and reports progress. A cluster that cannot be started is
+// stopped again; its logs stay.
 func (c Cluster) Up(progress io.Writer) error {
 	if pid := c.pid(); pid != 0 {
 		fmt.Fprintf(progress, "the cluster is up already (process %d)\n", pid)
@@ -70,7 +69,7 @@ func (c Cluster) Up(progress io.Writer) error {
 }
 
 // refresh updates the vulnerability database of a running cluster and the images that were built
-// since. It helps images that are named by digest, for instance the controller's; the node keeps a
+// since. It affects images that are named by digest, such as the controller's; the node keeps a
 // step image that it has pulled.
 func (c Cluster) refresh() error {
 	info, err := c.Info()
@@ -82,7 +81,7 @@ func (c Cluster) refresh() error {
 		return err
 	}
 	info.Process, info.AuditLog = c.pid(), filepath.Join(c.logs(), "audit.log")
-	// The server takes callers of its own namespaces alone.
+	// The server accepts only callers of its own namespaces.
 	info.SPIREServer = []string{"nsenter", "--target", strconv.Itoa(c.pid()), "--mount", "--pid",
 		"--net", spireProgram}
 	info.SPIREAgent = "spiffe://example.com/spire/agent/x509pop/" + node
@@ -93,8 +92,8 @@ func (c Cluster) refresh() error {
 // grypeDatabase is where the database for vulnerability scans is, below state.
 const grypeDatabase = "/grype-database"
 
-// makeGrypeDatabase builds it again each time: grype refuses one that is older
-// than five days.
+// makeGrypeDatabase builds the database again each time: grype refuses one that is older than five
+// days.
 func makeGrypeDatabase(cache string) error {
 	dir := filepath.Join(cache, "cluster") + grypeDatabase
 	if err := os.RemoveAll(dir); err != nil {
@@ -119,7 +118,7 @@ func (c Cluster) start(progress io.Writer) error {
 	if err := os.Mkdir(filepath.Join(c.state(), "tmp"), 0o777|os.ModeSticky); err != nil {
 		return err
 	}
-	// SSH lets in a user git, who exists in the cluster's mount namespace only.
+	// SSH admits the user git, which exists only in the cluster's mount namespace.
 	passwd, err := os.ReadFile("/etc/passwd")
 	if err != nil {
 		return err
@@ -139,8 +138,8 @@ func (c Cluster) start(progress io.Writer) error {
 	}
 	defer read.Close()
 
-	// The cluster has no interface on the machine's network. What tests need is
-	// served on these listeners, which were opened out here.
+	// The cluster has no interface on the machine's network. The servers that tests need use these
+	// listeners, which were opened outside of it.
 	init := exec.Command("/proc/self/exe", "init", c.Cache)
 	init.Stdout, init.Stderr = log, log
 	init.ExtraFiles = []*os.File{write}
@@ -181,8 +180,7 @@ func (c Cluster) start(progress io.Writer) error {
 // ready is the last line of progress of a cluster that works.
 const ready = "ready"
 
-// Down ends the cluster and deletes all but its logs. Without a cluster it does
-// nothing.
+// Down ends the cluster and deletes everything except its logs. Without a cluster it does nothing.
 func (c Cluster) Down() error {
 	// The kernel lets process 1 go when the last of the others has gone.
 	for pid := c.pid(); pid != 0; pid = c.pid() {
@@ -197,9 +195,9 @@ func (c Cluster) Down() error {
 	return nil
 }
 
-// pid is the cluster's process 1, as seen from outside; 0 means that none runs. It
-// is known by what it was started with and by being process 1 of a namespace, since
-// a file with its number may be gone, or that of a process that ended.
+// pid returns the cluster's process 1, as seen from outside; 0 if none runs. It is found by its
+// arguments and by being process 1 of a namespace, because a file with its number could be missing
+// or stale.
 func (c Cluster) pid() int {
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -222,7 +220,7 @@ func (c Cluster) pid() int {
 	return 0
 }
 
-// resolved is a path without links. A path that does not exist stays.
+// resolved returns a path without links. A path that does not exist stays.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -230,7 +228,7 @@ func resolved(path string) string {
 	return path
 }
 
-// isFirst reports whether a process is the first of a namespace of its own.
+// isFirst reports whether a process is the first of its own namespace.
 func isFirst(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -242,8 +240,8 @@ func isFirst(pid int) bool {
 	return len(inside) > 1 && inside[len(inside)-1] == "1"
 }
 
-// cgroups are the folders of the cluster's control groups: one of each hierarchy
-// that the machine has, v1, v2 or both.
+// cgroups returns the folders of the cluster's control groups: one for each hierarchy of the
+// machine, v1, v2 or both.
 func (c Cluster) cgroups() ([]string, error) {
 	found, err := filepath.Glob("/sys/fs/cgroup/*/" + c.cgroup())
 	if v2 := "/sys/fs/cgroup/" + c.cgroup(); exists(v2) {
@@ -257,7 +255,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// removeCgroups removes them from the leaves up.
+// removeCgroups removes the control groups from the leaves up.
 func (c Cluster) removeCgroups() error {
 	roots, err := c.cgroups()
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// goPrograms are what go build calls where there is no C.
+// goPrograms are the programs that go build runs without C.
 var goPrograms = []string{"bin/go", "pkg/tool/linux_amd64/asm", "pkg/tool/linux_amd64/compile",
 	"pkg/tool/linux_amd64/link"}
 
-// golang adds this machine's Go as /usr/local/go: what builds programs without C, of the
-// standard library and source alone, for every platform.
+// golang adds the parts of this machine's Go that build programs without C, from the standard
+// library and source alone, for every platform, as /usr/local/go.
 func (a *archive) golang() error {
 	command := exec.Command("go", "env", "GOROOT")
 	command.Env = append(os.Environ(), "GOTOOLCHAIN=local")

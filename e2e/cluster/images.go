@@ -33,27 +33,26 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// image is one that the cluster's registry offers, as armature/NAME.
+// image is an image that the cluster's registry offers, as armature/NAME.
 type image struct {
 	name string
 	// standsFor is the public image that a shipped step names, and that this one
 	// is pushed as below Info.Mirror.
 	standsFor string
-	// shell puts busybox below everything else. A Tekton step with a script
-	// needs one.
+	// shell adds busybox as the first layer. A Tekton step with a script needs it.
 	shell bool
-	// static puts what a static base image has below everything else: certificates
-	// and a user without rights.
+	// static adds the content of a static base image as the first layer: certificates and a user
+	// without rights.
 	static bool
-	// debian names packages that are put in with all that they depend on.
+	// debian names packages that are added with their dependencies.
 	debian []string
 	// folder is one of folders, for /.
 	folder string
-	// rootless makes it one of BuildKit's for a user that is not root.
+	// rootless makes it an image of BuildKit for a user that is not root.
 	rootless bool
-	// golang puts this machine's Go in, for Dockerfiles that compile.
+	// golang adds this machine's Go, for Dockerfiles that compile.
 	golang bool
-	// programs go where the key says; the value is below .cache/bin.
+	// programs are files of the image by their paths; the value is the path below .cache/bin.
 	programs map[string]string
 	config   v1.Config
 }
@@ -116,22 +115,23 @@ var images = []image{
 	},
 }
 
-// folders go into images as they are: builder is what a Cloud Native Buildpacks
-// builder has besides the lifecycle.
+// folders are added to images as they are: builder has the parts of a Cloud Native Buildpacks
+// builder except the lifecycle.
 //
 //go:embed builder
 var folders embed.FS
 
-// program is an image of one program and nothing else.
+// program returns an image with one program and nothing else.
 func program(name, path, source string) image {
 	return image{name: name, programs: map[string]string{path: source},
 		config: v1.Config{Entrypoint: []string{path}}}
 }
 
-// controllerImage is that of armature-controller as e2e/release makes it for a release.
+// controllerImage is the image of armature-controller as e2e/release builds it for a release.
 var controllerImage = staticImage("armature-controller", "armature-controller")
 
-// staticImage is that of a controller: the program, certificates and a user without rights.
+// staticImage returns the image of a controller: the program, certificates and a user without
+// rights.
 func staticImage(name, source string) image {
 	program := "/ko-app/" + name
 	return image{
@@ -142,7 +142,7 @@ func staticImage(name, source string) image {
 	}
 }
 
-// step is an image to run a Tekton step in.
+// step returns an image to run a Tekton step in.
 func step(name, standsFor string, debian []string, programs map[string]string) image {
 	return image{name: name, standsFor: standsFor, shell: true, debian: debian, programs: programs,
 		config: v1.Config{
@@ -150,8 +150,8 @@ func step(name, standsFor string, debian []string, programs map[string]string) i
 		}}
 }
 
-// sidecar is a stand-in for one that is injected. client-registration's script
-// takes a shell and calls python.
+// sidecar returns an image that replaces an injected sidecar. client-registration's script needs a
+// shell and calls python.
 func sidecar(name string) image {
 	return image{
 		name: "sidecar-" + name, shell: true,
@@ -175,8 +175,8 @@ const (
 	debianSuite = "bookworm"
 )
 
-// Build makes the images that are missing from .cache/images or whose parts have
-// changed, out of .cache/bin and Debian packages, and copies Tekton's manifests.
+// Build builds the images that are missing from .cache/images or whose parts have changed, from
+// .cache/bin and Debian packages, and copies Tekton's manifests.
 func (c Cluster) Build(progress io.Writer) error {
 	if err := copyTekton(c.Cache); err != nil {
 		return err
@@ -236,7 +236,7 @@ func buildImage(cache string, store layout.Path, image image, madeOf string,
 	}))
 }
 
-// makeImage makes an image, which has no time: the same parts have the same digest.
+// makeImage builds an image without a time, so that equal parts have equal digests.
 func makeImage(cache string, image image, shell v1.Layer) (v1.Image, error) {
 	layers, err := layersOf(cache, image, shell)
 	if err != nil {
@@ -255,8 +255,8 @@ func makeImage(cache string, image image, shell v1.Layer) (v1.Image, error) {
 	return mutate.ConfigFile(img, file)
 }
 
-// madeOf changes with the image's parts: this program, the image's description, and time
-// and size of each program in it.
+// partsOf returns a text that changes with the image's parts: this program, the image's
+// description, and time and size of each program in it.
 func partsOf(cache string, self [sha256.Size]byte, image image) (string, error) {
 	parts := []string{fmt.Sprintf("%x %v", self, image)}
 	for _, at := range slices.Sorted(maps.Keys(image.programs)) {
@@ -340,7 +340,7 @@ func debianFiles(cache string, packages ...string) (string, error) {
 	return file, os.Rename(unfinished, file)
 }
 
-// shellLayer is busybox with a name for each of its commands, and the few files
+// shellLayer returns a layer with busybox, with a name for each of its commands, and the few files
 // and folders that programs expect.
 func shellLayer(cache string) (v1.Layer, error) {
 	root, err := debianFiles(cache, "busybox-static")
@@ -369,7 +369,7 @@ func shellLayer(cache string) (v1.Layer, error) {
 		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
 	files.file("/etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n"))
 	files.file("/bin/busybox", 0o755, busybox)
-	// kaniko's image has its shell there, out of the way of what it builds.
+	// kaniko's image has its shell there, outside of the image that it builds.
 	files.file("/busybox/busybox", 0o755, busybox)
 	for _, name := range names {
 		files.link("/bin/"+name, "busybox")
@@ -420,8 +420,8 @@ func fromTar(file string, wanted func(name string) bool) (map[string][]byte, err
 	}
 }
 
-// archive is a layer in the making. Its entries have no time and root for an
-// owner, so that the same content has the same digest.
+// archive builds a layer. Its entries have no time and the owner root, so that equal content has
+// the same digest.
 type archive struct {
 	buf  bytes.Buffer
 	tar  *tar.Writer
@@ -454,7 +454,7 @@ func (a *archive) file(at string, mode int64, content []byte) {
 	a.add(tar.Header{Typeflag: tar.TypeReg, Name: at, Mode: mode}, content)
 }
 
-// folder adds one of folders; none has the empty name.
+// folder adds one of folders; the empty name adds nothing.
 func (a *archive) folder(name string) error {
 	if name == "" {
 		return nil

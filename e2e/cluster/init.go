@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// The cluster's own view of the repository's .cache. It is short because paths
-// of sockets must be, and hides where the repository is.
+// The cluster's own view of the repository's .cache. It is short because paths of sockets have to
+// be, and hides where the repository is.
 const (
 	root  = "/run/armature"
 	bin   = root + "/bin"
@@ -30,8 +30,8 @@ const (
 	dnsIP       = "10.96.0.10"
 )
 
-// Init is the life of the cluster's process 1. It returns when Serve, its one
-// child, has ended; every other process of the cluster ends with it.
+// Init runs as the cluster's process 1. It returns when Serve, its one child, has ended; every
+// other process of the cluster ends with it.
 func (c Cluster) Init() error {
 	if err := mounts(c.Cache); err != nil {
 		return fmt.Errorf("mounting: %w", err)
@@ -58,7 +58,7 @@ func (c Cluster) Init() error {
 	for _, file := range files[3:] {
 		file.Close()
 	}
-	// Orphans come to process 1 to be reaped.
+	// Process 1 has to reap orphans.
 	for {
 		var status syscall.WaitStatus
 		switch pid, err := syscall.Wait4(-1, &status, 0, nil); {
@@ -95,7 +95,7 @@ func mounts(cache string) error {
 	}
 	for _, m := range rows {
 		switch m.target {
-		case root, "/srv/git": // on a mount that is new, so empty
+		case root, "/srv/git": // on a new mount, which is empty
 			if err := os.Mkdir(m.target, 0o755); err != nil {
 				return err
 			}

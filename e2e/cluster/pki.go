@@ -25,9 +25,8 @@ import (
 
 const pki = state + "/pki"
 
-// makeCertificates writes everything that one server shows another, and the
-// kubeconfig of each component. hostAPI is where the admin reaches the API from
-// the machine's own network.
+// makeCertificates writes the certificates of all servers and clients, and the kubeconfig of each
+// component. hostAPI is where the admin reaches the API from the machine's own network.
 func makeCertificates(hostAPI string) error {
 	if err := os.Mkdir(pki, 0o700); err != nil {
 		return err
@@ -110,7 +109,7 @@ func makeCertificates(hostAPI string) error {
 	return serviceAccountKeys()
 }
 
-// certificate is one with its key, parsed and as PEM.
+// certificate is a certificate with its key, parsed and as PEM.
 type certificate struct {
 	*x509.Certificate
 	key         crypto.Signer
@@ -124,8 +123,8 @@ func authority(name string) (*certificate, error) {
 	})
 }
 
-// issue writes NAME.crt and NAME.key for the template; a nil issuer makes the
-// certificate sign itself.
+// issue writes NAME.crt and NAME.key for the template. With a nil issuer, the certificate signs
+// itself.
 func (issuer *certificate) issue(name string, template *x509.Certificate) (*certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

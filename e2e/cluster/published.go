@@ -21,8 +21,8 @@ import (
 	"github.com/armature-dev/armature/builds/local/tcpproxy"
 )
 
-// published are the servers that can be reached from the machine's own network too,
-// each by a listener that Up opened there and that arrives as file 4, 5, …
+// published are the servers that can also be reached from the machine's own network, each by a
+// listener that Up opened there and that is inherited as file 4, 5, …
 var published = []string{
 	nodeIP + ":6443", // the Kubernetes API
 	nodeIP + ":5000", // the registry that is open to all
@@ -31,8 +31,8 @@ var published = []string{
 	nodeIP + ":8000", // grype's database
 }
 
-// publish serves all but the Kubernetes API, which gets a relay, and returns
-// the address of that.
+// publish serves all except the Kubernetes API, which gets a relay, and returns the address of the
+// relay.
 func publish(info *Info) (hostAPI string, err error) {
 	info.GitSSH = "ssh://git@" + nodeIP + repositories
 	info.RegistryUser, info.RegistryPassword, info.GitToken = "robot", rand.Text(), rand.Text()
@@ -83,8 +83,8 @@ func publish(info *Info) (hostAPI string, err error) {
 	return hostAPI, serveMetadata(info)
 }
 
-// serveMetadata does what the metadata service of a cloud does: it returns the node's credentials
-// to all that can reach it.
+// serveMetadata serves the metadata service of a cloud: it returns the node's credentials to every
+// client.
 func serveMetadata(info *Info) error {
 	info.Metadata, info.MetadataToken = "http://"+metadataIP+"/", rand.Text()
 	inside, err := net.Listen("tcp", metadataIP+":80")
@@ -115,14 +115,14 @@ func withLogin(realm string, allowed func(user, password string) bool,
 
 const repositories = "/srv/git"
 
-// git is Git's own server program behind HTTP. Reading below /public/ is free;
-// the rest takes the token. A push makes the repository if it is not there.
+// git returns Git's own server program behind HTTP. Reading below /public/ needs no token;
+// everything else does. A push creates the repository if it does not exist.
 func git(token func(user, password string) bool) http.Handler {
 	server := &cgi.Handler{
 		Path: "/usr/lib/git-core/git-http-backend",
 		Env: []string{
 			"GIT_PROJECT_ROOT=" + repositories, "GIT_HTTP_EXPORT_ALL=1",
-			// Who may push has been decided by then.
+			// The handler has authorized pushes before.
 			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
 		},
 	}

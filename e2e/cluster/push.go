@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// builtImages are those that Build made, by name.
+// builtImages are the images that Build built, by name.
 type builtImages map[string]v1.Image
 
 func openImages(cache string) (builtImages, error) {
@@ -51,7 +51,7 @@ func (b builtImages) writeTo(info *Info) error {
 	return nil
 }
 
-// push sends all images to a registry. Content that it has does not travel.
+// push pushes all images to a registry. Content that it already has is not sent.
 func (b builtImages) push(registry string) error {
 	for _, image := range images {
 		tags := []string{registry + "/armature/" + image.name}

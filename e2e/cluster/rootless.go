@@ -10,13 +10,12 @@ import (
 	"slices"
 )
 
-// rootlessUser is who BuildKit's rootless image runs as.
+// rootlessUser is the user of BuildKit's rootless image.
 const rootlessUser = 1000
 
-// rootless adds what BuildKit's rootless image has besides its programs: the user,
-// the range of users that it may have, its folders, and newuidmap and newgidmap
-// from the packages' files at root. Debian's are setuid and do not work so; with
-// file capabilities they do.
+// rootless adds the parts of BuildKit's rootless image except its programs: the user, its range of
+// users, its folders, and newuidmap and newgidmap from the packages' files at root. Debian's are
+// setuid, which does not work here; file capabilities do.
 func (a *archive) rootless(root string) error {
 	a.file("/etc/passwd", 0o644,
 		[]byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"+
@@ -48,7 +47,7 @@ func (a *archive) rootless(root string) error {
 	return nil
 }
 
-// fileCapability is the extended attribute that grants one capability to a program: struct
+// fileCapability returns the extended attribute that grants one capability to a program: struct
 // vfs_cap_data, revision 2, effective.
 func fileCapability(number uint32) string {
 	const revision2, effective = 0x02000000, 1

@@ -17,42 +17,41 @@ import (
 	"time"
 )
 
-// Info is what a story has to know of the cluster it runs on. Addresses are for
-// use inside the cluster; the ones that begin with Host are the same servers
-// from the machine's own network.
+// Info describes the cluster that a story runs on. Addresses are for use inside the cluster; those
+// that begin with Host are the same servers from the machine's own network.
 type Info struct {
 	Registry, HostRegistry               string
 	PrivateRegistry, HostPrivateRegistry string
 	RegistryUser, RegistryPassword       string
 
-	// Git serves public/NAME.git to all and private/NAME.git to who has the
-	// token, as password of any user. A push takes the token and makes the
-	// repository if it is not there.
+	// Git serves public/NAME.git to everyone, and private/NAME.git to clients with the token, as
+	// password of any user. A push requires the token and creates the repository if it does not
+	// exist.
 	GitHTTP, HostGitHTTP string
 	GitToken             string
-	// GitSSH serves the same to who has the private key: add public/NAME.git.
+	// GitSSH serves the same to clients with the private key: add public/NAME.git.
 	GitSSH                string
 	SSHKey, SSHKnownHosts string
 
-	// Metadata is the URL at which pods find a metadata service, as a cloud's nodes have, and
-	// MetadataToken is the token that it returns to all. Both are empty if the cluster has none.
+	// Metadata is the URL at which pods find a metadata service, as the nodes of a cloud have, and
+	// MetadataToken is the token that it returns to every client. Both are empty if the cluster has
+	// none.
 	Metadata, MetadataToken string
 
-	// Images are references by digest of what Build made, by name. Mirror holds
-	// the same images under the names of those that shipped steps use.
+	// Images are the images of Build as references by digest, by name. Mirror has the same images
+	// under the names that shipped steps use.
 	Images map[string]string
 	Mirror string
 
-	// VulnerabilityDatabase is the URL of one for grype, with two advisories:
-	// PyYAML before 5.4 is critical, setuptools before 70.0.0 is high. Empty means
-	// grype's own.
+	// VulnerabilityDatabase is the URL of a database for grype with two advisories: PyYAML before
+	// 5.4 is critical, setuptools before 70.0.0 is high. Empty means grype's own.
 	VulnerabilityDatabase string
 
 	// AuditLog is a file with the requests of ServiceAccounts to the API server, one
 	// JSON object a line. Empty if the cluster has none.
 	AuditLog string
 
-	// Process has all processes of the cluster for descendants.
+	// Process is the ancestor of all processes of the cluster.
 	Process int
 
 	// SPIREServer is the command, with its first arguments, that manages the SPIRE
@@ -84,12 +83,12 @@ func writeInfo(info *Info, dir string) error {
 	return os.WriteFile(filepath.Join(dir, "info.json"), text, 0o600)
 }
 
-// Serve starts everything, says so, and then keeps it running.
+// Serve starts everything, reports that it is ready, and then keeps it running.
 func (c Cluster) Serve() error {
 	progress := os.NewFile(3, "progress")
 	info := &Info{Images: map[string]string{}}
 	if err := c.bringUp(info, progress); err != nil {
-		// Up takes the last line for the reason.
+		// Up reports the last line as the reason.
 		fmt.Fprintln(progress, strings.ReplaceAll(err.Error(), "\n", " "))
 		return err
 	}
@@ -116,7 +115,7 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 		}},
 		{"images in the registry", func() error { return pushImages(info) }},
 		{"node", func() error {
-			// SPIRE's agent would close the folder to the users of pods.
+			// SPIRE's agent would create the folder without access for the users of pods.
 			if err := os.MkdirAll(workloadAPI, 0o755); err != nil {
 				return err
 			}
@@ -144,8 +143,8 @@ func (c Cluster) bringUp(info *Info, progress io.Writer) error {
 	return writeInfo(info, state)
 }
 
-// prepare makes all that the servers read, and the servers that are part of
-// this program.
+// prepare creates the files that the servers read, and starts the servers that are part of this
+// program.
 func (c Cluster) prepare(info *Info) error {
 	// kubectl learns the API once for all its calls.
 	if err := os.Setenv("KUBECACHEDIR", state+"/kubectl"); err != nil {
@@ -207,11 +206,11 @@ func (c Cluster) prepare(info *Info) error {
 //go:embed config
 var config embed.FS
 
-// volumes is how many there are for claims. Each is for one, until the cluster ends; a
-// run of all stories takes about fifty.
+// volumes is the number of volumes for claims. Each is used once until the cluster ends; a run of
+// all stories uses about fifty.
 const volumes = 300
 
-// values are those of the templates in config.
+// values returns the values of the templates in config.
 func (c Cluster) values(images map[string]string) map[string]any {
 	return map[string]any{
 		"State": state, "PKI": pki, "Cgroup": c.cgroup(), "Images": images, "Volumes": volumes,
@@ -236,9 +235,8 @@ func render(from, to string, values map[string]any) error {
 	return text.Execute(file, values)
 }
 
-// makeCgroups makes the groups that hold the pods, in the hierarchies of v1; in
-// v2's the kubelet does. A new group of v1 may run on no core and use no memory
-// node until it is assigned some.
+// makeCgroups creates the groups for the pods in the hierarchies of v1; in v2's the kubelet does. A
+// new group of v1 has no core and no memory node until it is assigned some.
 func (c Cluster) makeCgroups() error {
 	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/tasks")
 	if err != nil {
@@ -266,7 +264,7 @@ func (c Cluster) makeCgroups() error {
 	return nil
 }
 
-// makeSSHKeys makes the SSH server's key and the one that it lets in.
+// makeSSHKeys creates the SSH server's key and the client's.
 func makeSSHKeys(info *Info) error {
 	for _, dir := range []string{state + "/ssh", "/run/sshd"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -292,8 +290,8 @@ func makeSSHKeys(info *Info) error {
 	return nil
 }
 
-// pushImages fills the registry. The blobs need not travel: the registry finds
-// them under their digests.
+// pushImages fills the registry. It links the blobs, which the registry finds by their digests,
+// instead of pushing them.
 func pushImages(info *Info) error {
 	const sha256 = "/blobs/sha256"
 	if err := os.MkdirAll(state+sha256, 0o755); err != nil {

@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workloadAPI is the folder that csi shows pods. SPIRE's agent has a socket in there.
+// workloadAPI is the folder that csi mounts into pods. It has a socket of SPIRE's agent.
 const workloadAPI = state + "/workload-api"
 
-// spire has SPIRE's programs. The server is also the command that manages it, by the
-// socket that it makes if nobody names one.
+// spire is the folder of SPIRE's programs. The server is also the command that manages it, by its
+// default socket.
 const (
 	spire        = bin + "/spire"
 	spireProgram = spire + "/spire-server"
 )
 
-// services are the commands of services.yaml, by their names.
+// services returns the commands of services.yaml, by their names.
 func (c Cluster) services() (commands map[string][]string, err error) {
 	parsed, err := template.ParseFS(config, "config/services.yaml")
 	if err != nil {
@@ -38,7 +38,7 @@ func (c Cluster) services() (commands map[string][]string, err error) {
 	return commands, yaml.UnmarshalStrict(text.Bytes(), &commands)
 }
 
-// start runs services, each again when it ends: a story may kill one.
+// start runs services and restarts each when it ends: a story may kill one.
 func start(commands map[string][]string, names ...string) error {
 	for _, name := range names {
 		command := commands[name]

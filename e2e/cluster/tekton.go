@@ -14,9 +14,9 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// tektonParts are the manifests of Tekton Pipelines in the order to apply them.
-// The webhooks come last: what is applied after them waits for them to answer.
-// Tekton's resolvers are left out; they need a module that cannot be downloaded.
+// tektonParts are the manifests of Tekton Pipelines in the order in which they are applied. The
+// webhooks come last: objects that are applied after them wait until they answer. Tekton's
+// resolvers are omitted; they need a module that cannot be downloaded.
 var tektonParts = []string{
 	"100-namespace/*.yaml", "200-*.yaml", "201-*.yaml", "300-crds/*.yaml", "config-*.yaml",
 	"clusterrole-*.yaml", "controller.yaml", "webhook.yaml", "500-webhooks.yaml",
@@ -61,13 +61,13 @@ func copyTekton(cache string) error {
 
 var (
 	koImage = regexp.MustCompile(`ko://github\.com/tektoncd/pipeline/cmd/([a-z]+)`)
-	// The images of Tekton's releases start their program through tini; ours
-	// hold the program alone.
+	// The images of Tekton's releases start their program through tini; the cluster's images have
+	// only the program.
 	tini       = regexp.MustCompile(`(?m)^ *- (/sbin/tini|--)\n`)
 	shellImage = regexp.MustCompile(`cgr\.dev/chainguard/busybox@sha256:[0-9a-f]+`)
 )
 
-// withImages replaces the images that a manifest of Tekton names by ours.
+// withImages replaces the images that a manifest of Tekton names by the cluster's.
 func withImages(manifest string, images map[string]string) string {
 	manifest = tini.ReplaceAllString(manifest, "")
 	manifest = shellImage.ReplaceAllLiteralString(manifest, images["busybox"])

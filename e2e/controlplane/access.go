@@ -16,13 +16,13 @@ import (
 	"github.com/armature-dev/armature/e2e/kubeconfig"
 )
 
-// Access is somebody's way in.
+// Access is how a user connects to the API server.
 type Access struct {
 	Config     *rest.Config
-	Kubeconfig string // path of a file that says the same, for another process
+	Kubeconfig string // path of a file with the same settings, for another process
 }
 
-// User makes somebody by client certificate. RBAC decides what they may do.
+// User creates a user with a client certificate. RBAC decides what the user may do.
 func (c *ControlPlane) User(name string, groups ...string) (Access, error) {
 	user, err := c.plane.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
@@ -31,8 +31,8 @@ func (c *ControlPlane) User(name string, groups ...string) (Access, error) {
 	return c.access(name, user.Config())
 }
 
-// ServiceAccount returns a token of the ServiceAccount that is valid for an hour, and creates the
-// ServiceAccount first if it does not exist. Only what RBAC grants it is allowed.
+// ServiceAccount returns an access with a token of the ServiceAccount that is valid for an hour,
+// and creates the ServiceAccount first if it does not exist. Only what RBAC grants it is allowed.
 func (c *ControlPlane) ServiceAccount(ctx context.Context, namespace, name string) (Access, error) {
 	cs, err := kubernetes.NewForConfig(c.Admin.Config)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *ControlPlane) ServiceAccount(ctx context.Context, namespace, name strin
 }
 
 func (c *ControlPlane) access(name string, config *rest.Config) (Access, error) {
-	// client-go's own limit of 5 requests a second would set every test's pace.
+	// client-go's own limit of 5 requests a second would slow down every test.
 	config.QPS, config.Burst = 1000, 2000
 
 	path := filepath.Join(c.dir, name+".kubeconfig")

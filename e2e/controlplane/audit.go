@@ -12,22 +12,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Request is one request, as the API server's audit log has it.
+// Request is one request in the API server's audit log.
 type Request struct {
-	// User is the name that the API server found, such as
-	// system:serviceaccount:NAMESPACE:NAME.
+	// User is the name that the API server found, such as system:serviceaccount:NAMESPACE:NAME.
 	User string
 	Verb string
 	// Resource is the plural, such as secrets, and Group "" for the core group.
 	Group, Resource string
-	// Namespace and Name are "" where the request is about several.
+	// Namespace and Name are "" for requests about several objects.
 	Namespace, Name string
 	// Code is the status of the answer.
 	Code int
 }
 
-// auditPolicy logs requests about Secrets, and those that change anything, when they are
-// answered, with no content.
+// auditPolicy logs requests about Secrets, and those that change anything, after they are answered,
+// without content.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -39,8 +38,8 @@ rules:
 - level: None
 `
 
-// StartAudited is Start with an audit log of the requests about Secrets, and of those that
-// change anything.
+// StartAudited starts a control plane as Start does, with an audit log of the requests about
+// Secrets, and of those that change anything.
 func StartAudited(t testing.TB) *ControlPlane {
 	t.Helper()
 	return start(t, &ControlPlane{audited: true})
@@ -58,13 +57,13 @@ func (c *ControlPlane) audit(server *envtest.APIServer) error {
 	return nil
 }
 
-// SecretRequests returns the audit log's requests about Secrets that were answered so far.
+// SecretRequests returns the answered requests about Secrets in the audit log.
 func (c *ControlPlane) SecretRequests() ([]Request, error) {
 	return c.requests(func(r Request) bool { return r.Group == "" && r.Resource == "secrets" })
 }
 
-// Writes returns the audit log's requests of a user to change something in a namespace that were
-// answered so far, whether they were allowed or not.
+// Writes returns a user's answered requests in the audit log to change something in a namespace,
+// whether they were allowed or not.
 func (c *ControlPlane) Writes(user, namespace string) ([]Request, error) {
 	return c.requests(func(r Request) bool {
 		return r.User == user && r.Namespace == namespace &&

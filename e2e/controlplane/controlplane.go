@@ -34,26 +34,25 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// ControlPlane is a running etcd and kube-apiserver. A test may run several,
-// each used by one goroutine at a time; clients made of an Access are as safe
-// as any.
+// ControlPlane is a running etcd and kube-apiserver. A test may run several, each used by one
+// goroutine at a time; clients of an Access have no such limit.
 type ControlPlane struct {
 	// Admin may do everything.
 	Admin Access
 
 	plane envtest.ControlPlane
-	dir   string // all that the servers write, logs included
+	dir   string // of all files of the servers, with their logs
 	logs  []*os.File
-	// audited has the API server log requests about Secrets, and those that change anything.
+	// audited makes the API server log requests about Secrets, and those that change anything.
 	audited bool
 }
 
-// Only is what a package names, `var _ = controlplane.Only`, most of whose tests need a control
-// plane, so that make test does not link it.
+// Only is named by a package most of whose tests need a control plane, as `var _ =
+// controlplane.Only`, so that make test does not link it.
 const Only = true
 
-// Start runs a control plane until the test ends. Where the programs to run are
-// missing it skips the test, or fails it if they are required.
+// Start runs a control plane until the test ends. If the programs to run are missing, it skips the
+// test, or fails it if they are required.
 func Start(t testing.TB) *ControlPlane {
 	t.Helper()
 	return start(t, &ControlPlane{})
@@ -76,8 +75,8 @@ func start(t testing.TB, c *ControlPlane) *ControlPlane {
 	return c
 }
 
-// Run is Start for a TestMain: the caller ends it with Stop. The error is
-// ErrNoPrograms where etcd and kube-apiserver have not been built.
+// Run starts a control plane for a TestMain, which the caller ends with Stop. The error is
+// ErrNoPrograms if etcd and kube-apiserver have not been built.
 func Run() (*ControlPlane, error) {
 	c := &ControlPlane{}
 	if err := c.begin(); err != nil {
@@ -152,8 +151,8 @@ func (c *ControlPlane) run(bin string) (err error) {
 
 const loopback = "127.0.0.1"
 
-// ready waits until every start-up hook of the API server is done, such as the
-// one that makes the roles of RBAC, and the namespace default is there.
+// ready waits until every start-up hook of the API server is done, such as the one that creates the
+// roles of RBAC, and the namespace default exists.
 func (c *ControlPlane) ready() error {
 	cs, err := kubernetes.NewForConfig(c.Admin.Config)
 	if err != nil {
@@ -189,7 +188,7 @@ func (c *ControlPlane) Stop() error {
 	return nil
 }
 
-// lastWords is the end of what the servers logged, for an error.
+// lastWords returns the end of the servers' logs, for an error.
 func (c *ControlPlane) lastWords() string {
 	var words bytes.Buffer
 	for _, log := range c.logs {

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// InstallCRDs installs the CustomResourceDefinitions found in files and folders
-// (not in their sub-folders; other kinds are passed over) and returns when they
-// are served. Conversion webhooks are left out, since none runs here.
+// InstallCRDs installs the CustomResourceDefinitions in files and folders, without sub-folders and
+// other kinds, and returns when they are served. It omits conversion webhooks, because none runs
+// here.
 func (c *ControlPlane) InstallCRDs(paths ...string) error {
 	options := envtest.CRDInstallOptions{Paths: paths, ErrorIfPathMissing: true, MaxTime: patience}
 	if err := envtest.ReadCRDFiles(&options); err != nil {
@@ -31,8 +31,8 @@ func (c *ControlPlane) InstallCRDs(paths ...string) error {
 	return nil
 }
 
-// ModuleDir is where the go command keeps a module that go.mod requires, for
-// files beside its Go code:
+// ModuleDir returns the folder in which the go command keeps a module that go.mod requires, for
+// files that are not Go code:
 //
 //	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 //	…

@@ -11,9 +11,9 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// RunDeployments reports Deployments as available where their spec changed: there is no
-// Deployment controller and no node. A test calls it while it waits. One that is changed
-// or deleted meanwhile is left to the next call.
+// RunDeployments reports Deployments as available if their spec changed: there is no Deployment
+// controller and no node. A test calls it while it waits. A Deployment that is changed or deleted
+// meanwhile is left to the next call.
 func RunDeployments(ctx context.Context, c client.Client, in ...client.ListOption) error {
 	var all appsv1.DeploymentList
 	if err := c.List(ctx, &all, in...); err != nil {

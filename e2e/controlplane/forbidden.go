@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Forbidden collects the requests that RBAC refused. Config.Wrap takes its Wrap.
+// Forbidden collects the requests that RBAC refused. Its Wrap is for rest.Config.Wrap.
 type Forbidden struct {
 	mu   sync.Mutex
 	what []string

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// KillAPIServer ends the API server with SIGKILL, as a crash would, and returns
-// when it is gone. etcd keeps running. It needs /proc, so Linux.
+// KillAPIServer ends the API server with SIGKILL, as a crash would, and returns after it has ended.
+// etcd keeps running. It needs Linux's /proc.
 func (c *ControlPlane) KillAPIServer() error {
 	for started := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		pid, err := c.apiServer()
@@ -30,8 +30,8 @@ func (c *ControlPlane) KillAPIServer() error {
 	}
 }
 
-// StartAPIServer starts the API server again after KillAPIServer: same address,
-// same keys, same data.
+// StartAPIServer starts the API server again after KillAPIServer, with the same address, keys and
+// data.
 func (c *ControlPlane) StartAPIServer() error {
 	if err := c.plane.APIServer.Start(); err != nil {
 		return fmt.Errorf("starting the API server again: %w%s", err, c.lastWords())
@@ -39,8 +39,8 @@ func (c *ControlPlane) StartAPIServer() error {
 	return c.ready()
 }
 
-// apiServer is the process that has this control plane's own folder for its
-// certificates (envtest does not say which it started); 0 means none.
+// apiServer returns the process whose certificates are in this control plane's folder (envtest does
+// not tell which it started); 0 means none.
 func (c *ControlPlane) apiServer() (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Output is what a program or a logger has written so far, and may be read while
-// it writes on. The zero value is ready to use.
+// Output is the output of a program or a logger. It may be read while it is written. The zero value
+// is ready to use.
 type Output struct {
 	mu   sync.Mutex
 	text strings.Builder

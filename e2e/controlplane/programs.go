@@ -7,15 +7,14 @@ import (
 	"path/filepath"
 )
 
-// ErrNoPrograms says how to get what a control plane runs.
+// ErrNoPrograms says how to get the programs of a control plane.
 var ErrNoPrograms = errors.New("no etcd and kube-apiserver to run\n" +
 	"  hint: `make controlplane` builds them once; or set KUBEBUILDER_ASSETS to a folder " +
 	"that has them")
 
-// Variable is the environment variable that says which tests run: with the value "none",
-// as make test sets it, those that need an API server are skipped; with "required", as
-// make test-servers sets it, missing programs are an error. Otherwise tests are skipped
-// where the programs are missing.
+// Variable is the environment variable that says which tests run: with the value "none", as make
+// test sets it, those that need an API server are skipped; with "required", as make test-servers
+// sets it, missing programs are an error. Otherwise tests are skipped if the programs are missing.
 const Variable = "ARMATURE_TEST_SERVERS"
 
 // errTier is the reason of tests that are skipped because another target runs them.
@@ -27,8 +26,8 @@ func skipped(err error) bool {
 		errors.Is(err, ErrNoPrograms) && os.Getenv(Variable) != "required"
 }
 
-// programs is the folder with etcd and kube-apiserver: KUBEBUILDER_ASSETS, or
-// .cache/bin of the repository that the test runs in.
+// programs returns the folder with etcd and kube-apiserver: KUBEBUILDER_ASSETS, or .cache/bin of
+// the repository that the test runs in.
 func programs() (string, error) {
 	if os.Getenv(Variable) == "none" {
 		return "", errTier

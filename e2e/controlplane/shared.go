@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Shared is the one control plane of a package's tests.
+// Shared is the control plane that a package's tests share.
 type Shared struct {
 	plane   *ControlPlane
 	missing error // why it does not run
@@ -45,8 +45,8 @@ func (s *Shared) Get(t testing.TB) *ControlPlane {
 	return s.plane
 }
 
-// skip a test, and print that even if tests are not verbose. A benchmark fails: who runs one
-// wants its figures.
+// skip skips a test, and prints that even if tests are not verbose. A benchmark fails instead,
+// because its figures are wanted.
 func skip(t testing.TB, why error) {
 	t.Helper()
 	if _, measures := t.(*testing.B); measures {

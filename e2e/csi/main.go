@@ -1,7 +1,7 @@
-// Csi replaces SPIFFE's CSI driver, csi.spiffe.io: it shows pods a folder of
-// the node with sockets of the Workload API, read-only. Behind its own, agent.sock,
-// nobody issues identities; it accepts connections and closes them. SPIRE's agent
-// may put another beside it. (The driver's own module cannot be downloaded.)
+// Csi replaces SPIFFE's CSI driver, csi.spiffe.io: it mounts a folder of the node with sockets of
+// the Workload API into pods, read-only. Its own socket, agent.sock, issues no identities; it
+// accepts connections and closes them. SPIRE's agent may add another socket. (The driver's own
+// module cannot be downloaded.)
 //
 //	csi KUBELET-ROOT FOLDER
 package main
@@ -36,7 +36,7 @@ func run(kubelet, folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(api.Addr().String(), 0o777); err != nil { // any user's pod may ask
+	if err := os.Chmod(api.Addr().String(), 0o777); err != nil { // pods of any user may connect
 		return err
 	}
 	go func() {
@@ -66,7 +66,7 @@ func run(kubelet, folder string) error {
 	return server.Serve(plugin)
 }
 
-// listen on a new socket, in a folder that is made for it.
+// listen listens on a new socket, and creates its folder.
 func listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (d *driver) NodePublishVolume(_ context.Context,
 
 func (*driver) NodeUnpublishVolume(_ context.Context,
 	r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	// The kubelet repeats what it is not sure of.
+	// The kubelet repeats calls whose result it does not know.
 	if err := syscall.Unmount(r.GetTargetPath(), 0); err != nil &&
 		!errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
 		return nil, fmt.Errorf("unmounting %s: %w", r.GetTargetPath(), err)

@@ -10,9 +10,9 @@ import (
 	"os"
 )
 
-// agent is an application that knows of no proxy: it listens where APP_PORT, PORT or else
-// its image says, and asks a tool with the token that it was asked with, by way of
-// HTTP_PROXY. At /https it asks the Kubernetes API by way of HTTPS_PROXY.
+// agent runs an application without knowledge of a proxy: it listens on APP_PORT, PORT or the
+// default of its image, and calls a tool with the token of its caller, by way of HTTP_PROXY. At
+// /https it calls the Kubernetes API by way of HTTPS_PROXY.
 func agent() error {
 	port := cmp.Or(os.Getenv("APP_PORT"), os.Getenv("PORT"), "8000")
 	http.HandleFunc("/https", func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,8 @@ func agent() error {
 	return serve(":" + port)
 }
 
-// tool answers who asks it and by whom, if the token is for the audience "tool".
+// tool tells callers who they are and by which client they call, if the token is for the audience
+// "tool".
 func tool() error {
 	if err := need("ISSUER", "JWKS_URL"); err != nil {
 		return err

@@ -35,8 +35,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// bridge is the container of the profile authbridge in its modes proxy-sidecar and
-// lite. It behaves as rossoctl/cortex da955ea was observed to.
+// bridge is the container of the profile authbridge in its modes proxy-sidecar and lite. It behaves
+// as rossoctl/cortex da955ea was observed to behave.
 type bridge struct {
 	config   *authbridge.Config // with which it started
 	x509     x509Identity
@@ -51,8 +51,7 @@ type x509Identity interface {
 	x509bundle.Source
 }
 
-// pipeline is what a reload replaces: the plugins with the keys and tokens that they
-// keep, and nothing else of the configuration.
+// pipeline is the part that a reload replaces: the plugins with their cached keys and tokens.
 type pipeline struct {
 	*authbridge.Config
 	lock   sync.Mutex
@@ -61,7 +60,7 @@ type pipeline struct {
 	tokens map[[2]string]string // by the caller's token and the audience
 }
 
-// reloadStatus is what /reload/status answers.
+// reloadStatus is the answer of /reload/status.
 type reloadStatus struct {
 	OK     int    `json:"reloads_ok"`
 	Failed int    `json:"reloads_failed"`
@@ -69,7 +68,7 @@ type reloadStatus struct {
 	Active string `json:"active_config_sha256"`
 }
 
-// authBridge runs one. A key of the configuration that it does not know ends it.
+// authBridge runs a bridge. It ends if the configuration has an unknown key.
 func authBridge() error {
 	if len(os.Args) != 4 || os.Args[2] != "--config" {
 		return fmt.Errorf("the arguments are %q", os.Args[2:])
@@ -124,8 +123,8 @@ func newBridge(text []byte, lookup func(string) (string, bool)) (*bridge, error)
 	return b, nil
 }
 
-// read reads a configuration, and the file with routes that it names: a change of that
-// file alone is not seen.
+// read reads a configuration, and the file with routes that it names. A change of that file alone
+// is not noticed.
 func read(text []byte, lookup func(string) (string, bool)) (*authbridge.Config, error) {
 	config, err := authbridge.Read(text, lookup)
 	if err == nil && config.Exchange != nil {
@@ -172,7 +171,7 @@ func (b *bridge) listen() (servers []*http.Server, err error) {
 	return servers, nil
 }
 
-// refuse closes connections that no iptables have redirected.
+// refuse closes connections that iptables have not redirected.
 func refuse(listener net.Listener) {
 	for {
 		connection, err := listener.Accept()
@@ -197,8 +196,8 @@ func (b *bridge) watch(file string, last []byte) {
 	}
 }
 
-// reload replaces the pipeline. The whole file is refused where a listener differs, and
-// what else it sets beside the pipeline has no effect until the next start.
+// reload replaces the pipeline. It refuses the whole file if a listener differs. All other settings
+// outside of the pipeline have no effect until the next start.
 func (b *bridge) reload(text []byte, lookup func(string) (string, bool)) error {
 	next, err := read(text, lookup)
 	if err == nil {
@@ -218,7 +217,7 @@ func (b *bridge) reload(text []byte, lookup func(string) (string, bool)) error {
 }
 
 // identify waits until the Workload API issues the pod's identity, which has to be the client's,
-// and writes it where other programs find it.
+// and writes it to the files that other programs read.
 func (b *bridge) identify() error {
 	address := workloadapi.WithAddr(b.config.SPIFFE.Socket)
 	b.jwt = func(ctx context.Context, audience string) (string, error) {
@@ -257,7 +256,8 @@ func (b *bridge) identify() error {
 // strict reports whether the program has started with mTLS in the mode strict.
 func (b *bridge) strict() bool { return b.config.MTLS != nil && b.config.MTLS.Mode == "strict" }
 
-// secured accepts TLS of clients with an SVID as well, or in the mode strict alone.
+// secured returns a listener that also accepts TLS of clients with an SVID, and in the mode strict
+// nothing else.
 func (b *bridge) secured(listener net.Listener) net.Listener {
 	if b.config.MTLS == nil {
 		return listener
@@ -280,7 +280,7 @@ func (l *mtlsListener) Accept() (net.Conn, error) {
 	return &mtlsConn{Conn: connection, listener: l}, nil
 }
 
-// mtlsConn is a connection whose first byte says whether it is one of TLS.
+// mtlsConn is a connection whose first byte says whether it uses TLS.
 type mtlsConn struct {
 	net.Conn
 	listener *mtlsListener
@@ -330,8 +330,8 @@ type bufferedConn struct {
 
 func (c *bufferedConn) Read(into []byte) (int, error) { return c.reader.Read(into) }
 
-// inbound lets through what needs no token, and what has one for this workload. The
-// agent sees 127.0.0.1 as the host that it was asked by.
+// inbound admits requests that need no token, and those with a token for this workload. The agent
+// sees 127.0.0.1 as the requested host.
 func (b *bridge) inbound(agent *url.URL) http.Handler {
 	proxy := &httputil.ReverseProxy{ErrorHandler: badGateway, Transport: &http.Transport{},
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -372,8 +372,8 @@ func (p *pipeline) validate(r *http.Request) error {
 	return err
 }
 
-// keysOf are Keycloak's keys. It is not asked again for a quarter of an hour, also where
-// it did not answer: until then, or a reload, every token is refused.
+// keysOf returns Keycloak's keys. It queries Keycloak at most once in 15 minutes, even after a
+// failure: until then, or a reload, every token is refused.
 func (p *pipeline) keysOf(ctx context.Context, address string) (*jose.JSONWebKeySet, error) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -397,13 +397,12 @@ func (p *pipeline) keysOf(ctx context.Context, address string) (*jose.JSONWebKey
 	return p.keys, nil
 }
 
-// outbound is the forward proxy. What goes to a host with a rule takes along another
-// token than it came with, if it came with one that the proxy sees: that of a
-// connection for HTTPS it does not.
+// outbound returns the forward proxy. It replaces the token of a request for a host with a rule, if
+// it sees a token: it sees none in a connection for HTTPS.
 func (b *bridge) outbound() http.Handler {
 	transport := &http.Transport{}
 	if b.strict() {
-		// Any plain HTTP server is taken for an agent.
+		// Every plain HTTP server counts as an agent.
 		config := tlsconfig.MTLSClientConfig(b.x509, b.x509, tlsconfig.AuthorizeAny())
 		transport.DialContext = (&tls.Dialer{Config: config}).DialContext
 	}
@@ -510,8 +509,7 @@ func (p *pipeline) exchange(r *http.Request, host string,
 	return nil
 }
 
-// ask asks Keycloak for a token that a rule names, as the client that the pod's JWT
-// SVID proves it to be.
+// ask requests the token of a rule from Keycloak, as the client that the pod's JWT SVID proves.
 func (p *pipeline) ask(ctx context.Context, subject string, rule *authbridge.Route,
 	jwt func(context.Context, string) (string, error)) (string, error) {
 	id := p.Exchange.Identity
@@ -539,8 +537,7 @@ func (p *pipeline) ask(ctx context.Context, subject string, rule *authbridge.Rou
 	return answer.Token, err
 }
 
-// authorized are the claims of the token that a request has, if it is one of the
-// issuer's for the audience.
+// authorized returns the claims of a request's token, if the issuer issued it for the audience.
 func authorized(r *http.Request, keysURL, issuer, audience string) (*tokenClaims, error) {
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, keysURL, nil)
 	if err != nil {

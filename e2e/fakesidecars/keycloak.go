@@ -18,9 +18,9 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// realm is one of Keycloak's, with what the profile authbridge needs of it: clients
-// that prove who they are with a JWT SVID (federated-jwt), the exchange of tokens,
-// and its keys. It also has one user, whom it asks for no password.
+// realm is a realm of Keycloak, with the features that the profile authbridge needs: clients that
+// authenticate with a JWT SVID (federated-jwt), the exchange of tokens, and its keys. It also has
+// one user, without a password.
 type realm struct {
 	issuer string
 	spiffe *jose.JSONWebKeySet // the trust domain's
@@ -93,7 +93,7 @@ func (r *realm) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// tokenClaims are those of a token of the realm.
+// tokenClaims are the claims of a token of the realm.
 type tokenClaims struct {
 	jwt.Claims
 	Client string `json:"azp"` // that got the token
@@ -131,7 +131,7 @@ func (r *realm) token(q *http.Request) (any, error) {
 	return map[string]any{"access_token": token, "token_type": "Bearer", "expires_in": 600}, err
 }
 
-// client is who presents a JWT SVID that SPIRE has issued for this realm.
+// client returns the client that presents a JWT SVID of SPIRE for this realm.
 func (r *realm) client(q *http.Request) (string, error) {
 	if kind := q.FormValue("client_assertion_type"); kind != jwtSPIFFE {
 		return "", fmt.Errorf("the assertion's type %q", kind)
@@ -150,8 +150,8 @@ func (r *realm) client(q *http.Request) (string, error) {
 	return client, nil
 }
 
-// verified are a token's claims. The issuer may be empty for an SVID, whose keys are
-// one trust domain's.
+// verified returns the claims of a verified token. The issuer may be empty for an SVID, whose keys
+// belong to one trust domain.
 func verified(text string, keys *jose.JSONWebKeySet,
 	issuer, audience string) (*tokenClaims, error) {
 	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})

@@ -1,9 +1,8 @@
-// Sidecars replaces the containers that are injected into agents. Each
-// does what the next one waits for, in the files and on the ports that the
-// rendered manifests name, and fails where these are not as the real program
-// needs them. Only that of AuthBridge really checks and exchanges tokens, with the
-// Keycloak, the agent and the tool that are here too. It runs as the one that its first
-// argument names, or as python.
+// Sidecars replaces the containers that are injected into agents. Each writes the files and serves
+// the ports that the next one waits for, with the names in the rendered manifests, and fails if
+// these are not as the real program needs them. Only the one for AuthBridge really checks and
+// exchanges tokens, with the Keycloak, the agent and the tool that are here too. The first
+// argument, or the name python, says which one runs.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 	programs := map[string]func() error{
 		"proxy-init": proxyInit, "spiffe-helper": spiffeHelper, "auth-proxy": authProxy,
 		"envoy-proxy": envoyProxy, "authbridge-proxy": authBridge,
-		// What these talk to.
+		// The programs that these connect to.
 		"keycloak": keycloak, "agent": agent, "tool": tool, "mcp": mcpServer,
 	}
 	if len(os.Args) < 2 || programs[os.Args[1]] == nil {
@@ -52,7 +51,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// proxyInit would redirect the pod's connections; it looks whether it may.
+// proxyInit checks that it could redirect the pod's connections.
 func proxyInit() error {
 	if err := need("PROXY_PORT", "INBOUND_PROXY_PORT", "PROXY_UID", "POD_IP"); err != nil {
 		return err
@@ -76,8 +75,8 @@ func proxyInit() error {
 	return nil
 }
 
-// spiffeHelper fetches no token from the Workload API, but looks whether it is
-// there, and writes one of its own making.
+// spiffeHelper checks that the Workload API exists, fetches no token from it, and writes a made-up
+// one.
 func spiffeHelper() error {
 	if len(os.Args) != 4 || os.Args[2] != "-config" {
 		return fmt.Errorf("the arguments are %q", os.Args[2:])
@@ -148,8 +147,7 @@ func authProxy() error {
 	return serve(":" + os.Getenv("LISTEN_PORT"))
 }
 
-// envoyProxy listens, and prints whose tokens its routes ask for whenever that
-// changes.
+// envoyProxy listens, and prints the audiences of its routes whenever they change.
 func envoyProxy() error {
 	if err := need("TOKEN_URL", "TARGET_AUDIENCE"); err != nil {
 		return err

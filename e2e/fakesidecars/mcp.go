@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// mcpServer offers the tools of the JSON list TOOLS, and later those that are put to
-// /tools instead: a tool server changes behind the back of who deployed it.
+// mcpServer offers the tools of the JSON list TOOLS, until others are put to /tools: the tools of a
+// server may change without a change of its deployment.
 func mcpServer() error {
 	if err := need("TOOLS"); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Gitea with the SQLite that is written in Go, so that it needs neither a C compiler nor a
+// Forge is Gitea with an SQLite that is written in Go, so that it needs neither a C compiler nor a
 // database server. The pages have no styles: the front end is not in its module.
 package main
 
@@ -18,7 +18,7 @@ import (
 // version that Gitea reports.
 const version = "1.26.0"
 
-// sqlite3 takes the names of databases that Gitea makes for the driver in C.
+// sqlite3 accepts the names of databases that Gitea creates for the driver in C.
 type sqlite3 struct{ sqlite.Driver }
 
 func (d *sqlite3) Open(name string) (driver.Conn, error) {

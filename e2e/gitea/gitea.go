@@ -1,5 +1,5 @@
-// Package gitea starts Gitea for tests, which is a real forge: it has users, repositories,
-// pull requests, comments, statuses, protected branches and webhooks.
+// Package gitea starts Gitea for tests, a real forge with users, repositories, pull requests,
+// comments, statuses, protected branches and webhooks.
 package gitea
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// Options of a server. The zero value serves this machine alone.
+// Options configures a server. The zero value serves this machine only.
 type Options struct {
 	// Address to listen on; empty is a free port of the loopback interface.
 	Address string
@@ -84,7 +84,7 @@ LEVEL = Warn
 TRUSTED_SSH_KEYS = %s
 `
 
-// Start a server. Where the program is missing the test is skipped, or fails if peers are
+// Start starts a server. If the program is missing, the test is skipped, or fails if peers are
 // required.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
@@ -158,7 +158,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// do runs a command of Gitea, and returns what it prints.
+// do runs a command of Gitea, and returns its output.
 func (s *Server) do(arguments ...string) string {
 	s.t.Helper()
 	cmd := s.run(arguments...)
@@ -171,8 +171,8 @@ func (s *Server) do(arguments ...string) string {
 	return string(out)
 }
 
-// Ask sends a request to the API as the user of a token, and reads the answer into a value,
-// nil for none. It returns the status, and fails the test for one of 500 and more.
+// Ask sends a request to the API as the user of a token, and reads the answer into a value, which
+// may be nil. It returns the status, and fails the test for a status of 500 or more.
 func (s *Server) Ask(token, method, path string, body, into any) (status int) {
 	s.t.Helper()
 	text, err := json.Marshal(body)
@@ -196,7 +196,7 @@ func (s *Server) Ask(token, method, path string, body, into any) (status int) {
 	return answer.StatusCode
 }
 
-// Must is Ask for a request that has to succeed.
+// Must sends a request as Ask does, and fails the test if it does not succeed.
 func (s *Server) Must(token, method, path string, body, into any) {
 	s.t.Helper()
 	if status := s.Ask(token, method, path, body, into); status >= 300 {
@@ -227,12 +227,13 @@ func (s *Server) Repository(token, name string) (path string) {
 	return made.FullName
 }
 
-// Remote is the URL of a repository with a login, for git.
+// Remote returns the URL of a repository with a login, for git.
 func (s *Server) Remote(token, path string) string {
 	return strings.Replace(s.URL, "http://", "http://x:"+token+"@", 1) + "/" + path + ".git"
 }
 
-// Write a file of a branch as a commit, and give that. Another branch than base is made.
+// Write writes a file of a branch as a commit, which it returns. It creates branch from base if
+// they differ.
 func (s *Server) Write(token, path, base, branch, file, text string) (commit string) {
 	s.t.Helper()
 	var made struct {

@@ -1,5 +1,5 @@
 // Package gitops runs Argo CD for tests: its own servers, of the version in e2e/argocd, as
-// processes of this machine that work on any Kubernetes API.
+// processes on this machine that work with any Kubernetes API.
 package gitops
 
 import (
@@ -34,7 +34,7 @@ import (
 )
 
 const (
-	// Namespace is the one of Argo CD and its Applications.
+	// Namespace is the namespace of Argo CD and its Applications.
 	Namespace = "argocd"
 	// User is the name by which the API server knows the application-controller, which
 	// makes all changes.
@@ -42,23 +42,23 @@ const (
 
 	serviceAccount = "argocd-application-controller"
 	module         = "github.com/argoproj/argo-cd/v3"
-	// patience is for one thing to happen. Seconds are usual; a busy machine takes many
-	// times that.
+	// patience is the time limit for an event. Seconds are usual; a busy machine takes many times
+	// that.
 	patience = 3 * time.Minute
 )
 
-// ArgoCD is a repo-server with a plugin server beside it, and an application-controller
-// under the ServiceAccount and RBAC of the released manifests. miniredis is its Redis. It
-// has no server for its web interface and CLI: tests write Applications.
+// ArgoCD is a repo-server with a plugin server, and an application-controller with the
+// ServiceAccount and RBAC of the released manifests. miniredis is its Redis. It has no server for
+// its web interface and CLI: tests write Applications.
 type ArgoCD struct {
 	testing.TB
 	client client.Client
 	dir    string // short, since sockets have no longer path than about 100 characters
 }
 
-// Start installs and runs it until the test ends. plugin is a folder with a plugin.yaml,
-// whose programs are on the PATH; settings are manifests that are applied beside the
-// released settings, such as a ConfigMap argocd-cm. What is installed stays.
+// Start installs and runs Argo CD until the test ends. plugin is a folder with a plugin.yaml, whose
+// programs are on the PATH; settings are manifests that are applied in addition to the released
+// settings, such as a ConfigMap argocd-cm. The installed objects stay.
 func Start(t testing.TB, admin *rest.Config, plugin string, settings ...string) *ArgoCD {
 	t.Helper()
 	program := programs.Peer(t, "argocd")
@@ -67,7 +67,7 @@ func Start(t testing.TB, admin *rest.Config, plugin string, settings ...string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The repo-server takes away its own right to read what it has fetched.
+		// The repo-server removes its own right to read the files that it has fetched.
 		filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
 			if d != nil && d.IsDir() {
 				os.Chmod(path, 0o700)
@@ -91,8 +91,8 @@ func (a *ArgoCD) must(err error) {
 	}
 }
 
-// install applies the released CRDs, settings and RBAC, and what the API server of Argo CD
-// makes when it first starts: the key of its sessions and the project default.
+// install applies the released CRDs, settings and RBAC, and the objects that the API server of Argo
+// CD creates when it first starts: the key of its sessions and the project default.
 func (a *ArgoCD) install(admin *rest.Config, settings []string) {
 	a.Helper()
 	released := filepath.Join(a.released(), "manifests")
@@ -130,8 +130,7 @@ func (a *ArgoCD) install(admin *rest.Config, settings []string) {
 	}
 }
 
-// apply takes a stream of manifests for Argo CD's namespace. What another owner adds to an
-// object stays.
+// apply applies a stream of manifests for Argo CD's namespace. Fields of other owners stay.
 func (a *ArgoCD) apply(owner, stream string) {
 	a.Helper()
 	for document := range strings.SplitSeq(stream, "\n---\n") {
@@ -152,7 +151,7 @@ func (a *ArgoCD) apply(owner, stream string) {
 	}
 }
 
-// released is the folder of Argo CD's module, for its manifests.
+// released returns the folder of Argo CD's module, for its manifests.
 func (a *ArgoCD) released() string {
 	a.Helper()
 	root, err := programs.Repository()
@@ -170,7 +169,7 @@ func (a *ArgoCD) released() string {
 	return found.Dir
 }
 
-// access is a kubeconfig of the application-controller, good for an hour.
+// access writes a kubeconfig of the application-controller that is valid for an hour.
 func (a *ArgoCD) access(admin *rest.Config) (file string) {
 	a.Helper()
 	clients, err := kubernetes.NewForConfig(admin)
@@ -185,7 +184,7 @@ func (a *ArgoCD) access(admin *rest.Config) (file string) {
 	return file
 }
 
-// run starts the servers, each when those that it calls listen.
+// run starts the servers, each after the ones that it calls listen.
 func (a *ArgoCD) run(program, kubeconfig, plugin string) {
 	a.Helper()
 	sockets := filepath.Join(a.dir, "plugins")
@@ -247,7 +246,7 @@ func (a *ArgoCD) server(program string, ready *regexp.Regexp, variables map[stri
 	return match
 }
 
-// Eventually waits until what is asked for is so: "" is yes, all else says why not.
+// Eventually waits until ask returns "". Any other text says why not.
 func (a *ArgoCD) Eventually(what string, ask func() string) {
 	a.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -261,7 +260,7 @@ func (a *ArgoCD) Eventually(what string, ask func() string) {
 	}
 }
 
-// Application is what tests read of one.
+// Application has the fields of an Application that tests read.
 type Application struct {
 	Metadata struct{ Annotations map[string]string }
 	// Operation is null while nothing is under way.
@@ -280,16 +279,15 @@ type Application struct {
 // Condition is an error or a warning.
 type Condition struct{ Type, Message string }
 
-// Resource is one that an Application keeps.
+// Resource is a resource of an Application.
 type Resource struct {
 	Kind, Name, Status string
 	Health             struct{ Status, Message string }
 }
 
-// Set writes an Application. Its destination is a namespace of the cluster, which Argo CD
-// makes; syncs are automatic, prune, and correct what others change. An Application may
-// lose all that it has, which Argo CD refuses unless allowEmpty is set: that nothing is
-// pruned then is what Armature does.
+// Set writes an Application. Its destination is a namespace of the cluster, which Argo CD creates;
+// syncs are automatic, prune, and correct changes of others. allowEmpty lets Argo CD prune all
+// objects of an Application, so that only Armature prevents it.
 func (a *ArgoCD) Set(name, namespace string, source map[string]any, syncOptions ...any) {
 	a.Helper()
 	o := application(name)
@@ -336,8 +334,8 @@ func (a Application) Resource(name string) (r Resource) {
 	return r
 }
 
-// Refresh has Applications compared with their sources as they are now, side by side, and
-// returns when that is done. A hard refresh also renders again.
+// Refresh makes Argo CD compare Applications with the current state of their sources, in parallel,
+// and returns when that is done. A hard refresh also renders again.
 func (a *ArgoCD) Refresh(hard bool, names ...string) {
 	a.Helper()
 	const annotation = "argocd.argoproj.io/refresh"
@@ -357,7 +355,7 @@ func (a *ArgoCD) Refresh(hard bool, names ...string) {
 	}
 }
 
-// Delete removes an Application, and not what it keeps. It works at the end of a test, too.
+// Delete removes an Application, but not its resources. It also works at the end of a test.
 func (a *ArgoCD) Delete(name string) {
 	a.Helper()
 	if err := client.IgnoreNotFound(a.client.Delete(context.Background(),

@@ -1,4 +1,4 @@
-// Package kubeconfig writes what a client has been given as a kubeconfig file.
+// Package kubeconfig writes the configuration of a client as a kubeconfig file.
 package kubeconfig
 
 import (
@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Write makes path a kubeconfig, for its owner's eyes only, with the address,
-// certificates and token of config.
+// Write writes a kubeconfig that only its owner may read, with the address, certificates and token
+// of config.
 func Write(path string, config *rest.Config) error {
 	file := api.Config{
 		Clusters: map[string]*api.Cluster{"test": {

@@ -1,6 +1,5 @@
-// Kubelet is the kubelet of the last Kubernetes that Debian 12's containerd
-// serves. It is a module of its own, because the rest of the cluster is of the
-// version whose libraries Armature links.
+// Kubelet is the kubelet of the last Kubernetes that Debian 12's containerd supports. It is a
+// separate module, because the rest of the cluster has the version of Armature's libraries.
 package main
 
 import (

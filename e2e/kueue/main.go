@@ -1,6 +1,6 @@
-// Kueue's controllers and its scheduler, without the integrations of jobs, webhooks and
-// certificates in fixed folders that its own program has. The tests' Workloads are
-// admitted by what admits them in a cluster.
+// Kueue runs Kueue's controllers and its scheduler, without the integrations of jobs, webhooks and
+// certificates in fixed folders of its own program. The same code admits the tests' Workloads as in
+// a cluster.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 
 func run() error {
 	ctrl.SetLogger(zap.New())
-	// Without nodes there is no topology to be aware of.
+	// Without nodes there is no topology.
 	if err := features.SetEnable(features.TopologyAwareScheduling, false); err != nil {
 		return err
 	}

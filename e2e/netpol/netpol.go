@@ -1,5 +1,5 @@
-// Package netpol judges connections by NetworkPolicies, as Kubernetes documents them, for
-// tests on clusters whose network plugin enforces none.
+// Package netpol evaluates NetworkPolicies for connections, as Kubernetes documents them, for tests
+// on clusters whose network plugin enforces none.
 package netpol
 
 import (
@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// End of a connection: a pod, or an address outside the cluster.
+// End is one end of a connection: a pod, or an address outside the cluster.
 type End struct {
 	Namespace string
 	Labels    labels.Set
 	IP        string // of what is not a pod
 }
 
-// Allows reports whether policies let a connection through: a pod that no policy selects for
-// a direction is open in that direction, and rules add up.
+// Allows reports whether policies allow a connection: a pod that no policy selects for a direction
+// is open in that direction, and rules add up.
 func Allows(policies []networkingv1.NetworkPolicy, from, to End, protocol corev1.Protocol,
 	port int32) (bool, error) {
 	out, err := direction(policies, networkingv1.PolicyTypeEgress, from, to, protocol, port)
@@ -78,7 +78,7 @@ func direction(policies []networkingv1.NetworkPolicy, kind networkingv1.PolicyTy
 	return !isolated, nil
 }
 
-// matches reports whether a peer of a policy in a namespace is an end.
+// matches reports whether a peer of a policy in a namespace covers an end.
 func matches(p networkingv1.NetworkPolicyPeer, namespace string, e End) (bool, error) {
 	if p.IPBlock != nil {
 		if e.IP == "" {

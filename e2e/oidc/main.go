@@ -1,7 +1,7 @@
-// Command oidc is a real OpenID provider for the tests of people's logins: that of
-// zitadel/oidc, with its login form and its users in memory, and a claim of groups.
+// Command oidc is a real OpenID provider for the tests of people's logins: zitadel/oidc, with its
+// login form and its users in memory, and a claim of groups.
 //
-// It takes an address to listen on, a file of users and the address that logins return to.
+// It takes an address to listen on, a file of users and the address to which logins return.
 package main
 
 import (
@@ -24,13 +24,13 @@ type user struct {
 	Groups []string
 }
 
-// users adds groups to what the provider knows of its users.
+// users adds groups to the provider's data about its users.
 type users struct {
 	*storage.Storage
 	all map[string]user
 }
 
-// client has its users' claims in the ID token, as Dex and Keycloak do.
+// client puts its users' claims into the ID token, as Dex and Keycloak do.
 type client struct{ op.Client }
 
 func (client) IDTokenUserinfoClaimsAssertion() bool { return true }

@@ -15,14 +15,15 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// Provider is one that has an address, and answers once it was started.
+// Provider is a provider that has an address, and answers after Start.
 type Provider struct {
 	// Issuer is its address, with a slash at the end.
 	Issuer        string
 	program, port string
 }
 
-// New skips the test where the provider's program is missing, or fails where peers are required.
+// New returns a provider. If its program is missing, New skips the test, or fails it if peers are
+// required.
 func New(t testing.TB) *Provider {
 	t.Helper()
 	program := programs.Peer(t, "oidc")
@@ -33,7 +34,7 @@ func New(t testing.TB) *Provider {
 	return &Provider{"http://127.0.0.1:" + port + "/", program, port}
 }
 
-// Start it for a client that it returns to at an address. It ends with the test.
+// Start starts the provider for a client whose logins return to callback. It ends with the test.
 func (p *Provider) Start(t testing.TB, callback string) {
 	t.Helper()
 	users, err := json.Marshal(

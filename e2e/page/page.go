@@ -1,5 +1,5 @@
-// Package page makes a script of the commands in a page of the documentation, so that
-// a test plays the page word for word.
+// Package page turns the commands of a page of the documentation into a script, so that a test runs
+// the page word for word.
 package page
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 // AsWritten as a replacement is the reader's block, word for word. At the end of another
-// replacement, the block follows that.
+// replacement, the block follows it.
 const AsWritten = "# as written"
 
 // Script returns the blocks of a page that are marked as sh, in their order, as one script for bash
-// -euo pipefail. Each prints its line on standard output first. A block below a line <!-- replaced
-// in tests: NAME --> is the reader's: replacements has what the test does in its place. A name that
-// only the page or only the test knows is an error.
+// -euo pipefail. Each first prints its line number to standard output. A block below a line <!--
+// replaced in tests: NAME --> is only for readers: replacements has the test's version. A name that
+// only the page or only the test has is an error.
 func Script(text string, replacements map[string]string) (string, error) {
 	const comment = "<!-- replaced in tests: "
 	var script strings.Builder
@@ -74,7 +74,7 @@ func Script(text string, replacements map[string]string) (string, error) {
 }
 
 // Block returns the block of sh whose first line is the command, and the page from there to the
-// next block of sh, which has what the page shows of the output.
+// next block of sh, which contains the output that the page shows.
 func Block(text, command string) (script, shown string, err error) {
 	before, after, found := strings.Cut(text, "```sh\n"+command+"\n")
 	if !found {
@@ -85,8 +85,8 @@ func Block(text, command string) (script, shown string, err error) {
 	return script, shown, nil
 }
 
-// Shown reports what a page shows as the output of a command, and the command did not print. The
-// page is a path below the root of the repository, and the command the first line of its block.
+// Shown fails the test if a page shows output that the command did not print. The page is a path
+// below the root of the repository, and the command is the first line of its block.
 func Shown(t *testing.T, page, command, output string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", page))
@@ -103,11 +103,11 @@ func Shown(t *testing.T, page, command, output string) {
 	}
 }
 
-// Missing compares what the script of a page printed with what the page says it prints: the blocks
-// marked as text or diff, of the last block of sh before them. Their lines are in the output in
-// this order; a … in one stands for anything, and a line of it alone for any lines. It returns the
-// lines that are not there, each with its place on the page. A page without such a block is an
-// error.
+// Missing compares the output of a page's script with the output that the page shows: the blocks
+// marked as text or diff, each for the last block of sh before it. Their lines have to be in the
+// output in this order; a … in a line stands for any text, and a line of it alone for any lines.
+// Missing returns the lines that are not there, each with its place on the page. A page without
+// such a block is an error.
 func Missing(text, output string) (missing []string, err error) {
 	printed := make(map[int][]string) // by the line of the block of sh
 	at := 0

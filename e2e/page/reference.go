@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Generated compares a file with what it has to be. UPDATE=1 writes it.
+// Generated fails the test if a file differs from want. UPDATE=1 writes it.
 func Generated(t *testing.T, file, want string) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
@@ -56,7 +56,7 @@ func Commands(root *cobra.Command, introduction string) string {
 	return out.String()
 }
 
-// flagTable writes the flags of a command, those that it inherits too.
+// flagTable writes the flags of a command, including inherited ones.
 func flagTable(out *strings.Builder, c *cobra.Command) {
 	var rows []string
 	row := func(f *pflag.Flag) {
@@ -116,8 +116,8 @@ func Fields(crd []byte, introduction string) (string, error) {
 	return out.String(), nil
 }
 
-// cell returns text as the cell of a table: on one line, without what ends a cell or begins
-// an element of HTML.
+// cell returns text as the cell of a table: on one line, with escapes for characters that end a
+// cell or begin an element of HTML.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(strings.Join(strings.Fields(text), " "))
 }

@@ -1,5 +1,4 @@
-// Pause holds a pod's namespaces open: it sleeps, reaps what is orphaned to it,
-// and ends on SIGTERM.
+// Pause keeps a pod's namespaces open: it sleeps, reaps orphans, and ends on SIGTERM.
 package main
 
 import (

@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// Free is a free port of 127.0.0.1 for a program that takes its port as a flag. The system assigns
-// it neither to a program that asks for any port nor to a connection, so that it is still free when
-// the program starts, and when it starts again.
+// Free returns a free port of 127.0.0.1 for a program that takes its port as a flag. The system
+// assigns it neither to a program that asks for any port nor to a connection, so it is still free
+// when the program starts, and when it starts again.
 func Free() (string, error) {
 	var last error
 	for range 100 {

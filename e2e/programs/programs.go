@@ -1,7 +1,6 @@
-// Package programs finds the programs of other projects that tests run beside
-// Armature. A program counts where make puts it, in .cache/bin of this repository
-// or where Debian's package has it, and never on the PATH, so that a test means
-// the same on every machine.
+// Package programs finds the programs of other projects that tests run with Armature. It looks
+// where make puts them, in .cache/bin of this repository, and where Debian's packages have them,
+// but never on the PATH, so that a test means the same on every machine.
 package programs
 
 import (
@@ -14,13 +13,13 @@ import (
 	"testing"
 )
 
-// Variable is the environment variable that says what a missing program means:
-// with the value "required", which make test-peers sets, it is an error. With "none",
-// which make test and make test-servers set, tests that need a program are skipped even
-// where it is there. Otherwise they are skipped where it is missing.
+// Variable is the environment variable that says what a missing program means: with the value
+// "required", which make test-peers sets, it is an error. With "none", which make test and make
+// test-servers set, tests that need a program are skipped even if it exists. Otherwise they are
+// skipped if it is missing.
 const Variable = "ARMATURE_TEST_PEERS"
 
-// Only is what a package names, `var _ = programs.Only`, most of whose tests need a program, so
+// Only is named by a package most of whose tests need a program, as `var _ = programs.Only`, so
 // that make test does not link it.
 const Only = true
 
@@ -31,7 +30,7 @@ var ErrMissing = errors.New("missing program")
 type peer struct {
 	name string
 	file string // a pattern: absolute, or below .cache/bin
-	how  string // the command that brings it
+	how  string // the command that installs it
 }
 
 func peers() []peer {
@@ -71,14 +70,14 @@ func Peer(t testing.TB, name string) string {
 	return file
 }
 
-// Need ends a test that Find has an error for: it is skipped, with a line on
-// standard error, or fails where peers are required, as a benchmark does everywhere.
+// Need handles an error of Find: it skips the test, with a line on standard error, or fails it if
+// peers are required, and fails every benchmark.
 func Need(t testing.TB, err error) {
 	t.Helper()
 	_, measures := t.(*testing.B)
 	switch {
 	case errors.Is(err, ErrMissing) && !Required() && !measures:
-		// also where tests are not verbose
+		// This is printed even if tests are not verbose.
 		fmt.Fprintf(os.Stderr, "SKIPPED %s: %v\n", t.Name(), err)
 		t.Skip(err)
 	case err != nil:
@@ -120,8 +119,8 @@ func Find(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// Build copies a command of this repository, such as cmd/armature, to a folder. What the go
-// command links for go run is kept in its cache, so that all tests share it.
+// Build builds a command of this repository, such as cmd/armature, in a folder. The go command
+// caches what it links for go run, so all tests share it.
 func Build(folder, command string, flags ...string) error {
 	root, err := Repository()
 	if err != nil {
@@ -136,15 +135,14 @@ func Build(folder, command string, flags ...string) error {
 	return nil
 }
 
-// Cache is a folder below .cache of the repository, where what tests leave for people
-// to look at is kept.
+// Cache returns a folder below .cache of the repository, for files that tests leave for people.
 func Cache(folder string) (string, error) {
 	root, err := Repository()
 	return filepath.Join(root, ".cache", folder), err
 }
 
-// Repository is the root of the repository that a test runs in: the nearest folder
-// above with a .git.
+// Repository returns the root of the repository that a test runs in: the nearest folder above with
+// a .git.
 func Repository() (string, error) {
 	folder, err := os.Getwd()
 	if err != nil {

@@ -35,7 +35,7 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// below reads the files of a folder, through links, with a prefix to their names.
+// below reads the files of a folder, through links, and prefixes their names.
 func below(folder, as string) (files []base.File, err error) {
 	entries, err := os.ReadDir(folder)
 	for _, entry := range entries {
@@ -61,8 +61,8 @@ func below(folder, as string) (files []base.File, err error) {
 	return files, err
 }
 
-// archives writes those of each platform, with their bills of materials, and the manifests
-// of the package managers that take them.
+// archives writes the archives of each platform, with their bills of materials, and the manifests
+// of package managers.
 func (r *release) archives(ctx context.Context) error {
 	docs, err := r.docs(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *release) archives(ctx context.Context) error {
 	for _, p := range r.platforms {
 		system, cpu, _ := strings.Cut(p, "/")
 		made := map[string]packed{}
-		// krew takes archives with one program
+		// krew accepts archives with one program.
 		for kind, programs := range map[string][]string{"armature": {"armature", "armature-fn"},
 			"kubectl-armature": {"armature"}} {
 			files := slices.Clone(docs)
@@ -139,8 +139,8 @@ func (r *release) archives(ctx context.Context) error {
 //go:embed packages
 var packages embed.FS
 
-// docs are the files that archives have beside the programs: completions and the manual
-// are of a program that is built for this machine.
+// docs returns the files that archives have in addition to the programs. A program for this machine
+// generates the completions and the manual.
 func (r *release) docs(ctx context.Context) ([]base.File, error) {
 	made := filepath.Join(r.programs, "docs")
 	if err := r.build(ctx, host, filepath.Join(made, "bin"), "-tags", "man",
@@ -218,11 +218,11 @@ func (r *release) sbom(name, sha256, platform string, programs ...string) error 
 	return r.write(name+".sbom.json", text)
 }
 
-// chartName is where the chart is in the registry.
+// chartName is the repository of the chart in the registry.
 const chartName = "charts/armature"
 
-// images makes those of the controllers and of the functions, and what names them by
-// digest: the chart and the manifests. All are in the OCI layout images, too.
+// images builds the images of the controllers and of the functions, and the files that name them by
+// digest: the chart and the manifests. All images are in the OCI layout images, too.
 func (r *release) images() ([]image, error) {
 	to, err := layout.Write(filepath.Join(r.dir, "images"), empty.Index)
 	if err != nil {
@@ -298,15 +298,16 @@ func (r *release) images() ([]image, error) {
 	return append(all, made), to.AppendImage(chart, layout.WithAnnotations(r.published(made)))
 }
 
-// published adds an image to what the provenance is about, and returns how a layout names it.
+// published adds an image to the subjects of the provenance, and returns its annotations in a
+// layout.
 func (r *release) published(i image) map[string]string {
 	name := published + "/" + i.name
 	r.subjects = append(r.subjects, subject{name, map[string]string{"sha256": i.digest.Hex}})
 	return map[string]string{"org.opencontainers.image.ref.Name": name + ":" + i.tag}
 }
 
-// image of a program for a platform: nothing but the program where the steps of builds
-// expect it, certificates to check servers by, and a user without rights.
+// image builds the image of a program for a platform: the program where build steps expect it,
+// certificates to verify servers, and a user without rights.
 func (r *release) image(program, platform string) (v1.Image, error) {
 	data, err := os.ReadFile(r.program(platform, program))
 	if err != nil {
@@ -342,7 +343,8 @@ func (r *release) image(program, platform string) (v1.Image, error) {
 	return mutate.Append(made, layers...)
 }
 
-// manifests of the controllers, as files of a release, which name their image.
+// manifests returns the manifests of the controllers, which name their image, as files of a
+// release.
 func manifests(controller string) (map[string][]byte, error) {
 	disk := filesys.MakeFsInMemory()
 	err := fs.WalkDir(templates.Files, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -386,7 +388,7 @@ func manifests(controller string) (map[string][]byte, error) {
 	return all, nil
 }
 
-// chart packs that of Helm, which names its image, and returns its Chart.yaml as well.
+// chart packs Helm's chart, which names the controller's image, and returns its Chart.yaml as well.
 func (r *release) chart(controller string) (packed, metadata []byte, err error) {
 	files, err := below(filepath.Join(r.tree, "templates", "chart"), "armature/")
 	if err != nil {
@@ -416,7 +418,7 @@ func (r *release) chart(controller string) (packed, metadata []byte, err error) 
 	return packed, metadata, err
 }
 
-// helmImage is a chart as a registry has it. Its config is the chart's metadata.
+// helmImage returns a chart as an image for a registry. Its config is the chart's metadata.
 func helmImage(packed, metadata []byte) (v1.Image, error) {
 	layer := static.NewLayer(packed, "application/vnd.cncf.helm.chart.content.v1.tar+gzip")
 	config := static.NewLayer(metadata, "application/vnd.cncf.helm.config.v1+json")
@@ -439,7 +441,7 @@ func helmImage(packed, metadata []byte) (v1.Image, error) {
 	return partial.CompressedToImage(helmCore{text, metadata, layer})
 }
 
-// helmCore is what partial.CompressedToImage makes an image of.
+// helmCore is the input of partial.CompressedToImage.
 type helmCore struct {
 	manifest, config []byte
 	layer            v1.Layer

@@ -1,6 +1,6 @@
-// Command release makes what a tag of Armature publishes: archives, images, the chart, manifests,
-// bills of materials, checksums, provenance, and signatures by cosign 3. The same commit yields the
-// same bytes in any folder, except for signatures.
+// Command release builds everything that a tag of Armature publishes: archives, images, the chart,
+// manifests, bills of materials, checksums, provenance, and signatures by cosign 3. The same commit
+// yields the same bytes in any folder, except for signatures.
 package main
 
 import (
@@ -39,7 +39,7 @@ import (
 
 const home = "https://github.com/armature-dev/armature"
 
-// release of a tree.
+// release is a release of a tree.
 type release struct {
 	tree, dir string // the repository; the folder that gets files and images
 	version   string // the tag, such as v0.1.0
@@ -56,7 +56,7 @@ type release struct {
 	subjects   []subject
 }
 
-// subject is something that is published, as in-toto names it.
+// subject is a published file or image, as in-toto names it.
 type subject struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
@@ -84,7 +84,7 @@ func main() {
 	}
 }
 
-// make a release, sign it, and push what goes to a registry.
+// make builds a release, signs it, and pushes its images to a registry.
 func (r *release) make(ctx context.Context) error {
 	if !strings.HasPrefix(r.version, "v") {
 		return fmt.Errorf("the version %q is no tag\n  hint: name one, such as v0.1.0", r.version)
@@ -169,7 +169,7 @@ func (r *release) source(ctx context.Context) error {
 	return err
 }
 
-// output is what a program prints in the tree, without white space around it.
+// output returns the output of a program in the tree, without white space around it.
 func (r *release) output(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Stderr = r.tree, os.Stderr
@@ -181,8 +181,8 @@ func (r *release) output(ctx context.Context, program string, args ...string) (s
 	return strings.TrimSpace(string(out)), nil
 }
 
-// build programs for a platform, the same wherever the tree is. What decides what the
-// compiler writes is set, and not taken from the machine.
+// build builds programs for a platform, with the same result wherever the tree is. All settings
+// that affect the compiler's output are fixed, not taken from the machine.
 func (r *release) build(ctx context.Context, platform, into string, args ...string) error {
 	system, cpu, _ := strings.Cut(platform, "/")
 	const module = "github.com/armature-dev/armature/"
@@ -199,12 +199,12 @@ func (r *release) build(ctx context.Context, platform, into string, args ...stri
 	return nil
 }
 
-// program is the file of one that was built; without a name, the folder of a platform.
+// program returns the file of a built program; without a name, the folder of a platform.
 func (r *release) program(platform, name string) string {
 	return filepath.Join(r.programs, filepath.FromSlash(platform), name)
 }
 
-// write a file that is published.
+// write writes a file that is published.
 func (r *release) write(name string, data []byte) error {
 	r.subjects = append(r.subjects, subject{name, map[string]string{"sha256": sum(data)}})
 	return os.WriteFile(filepath.Join(r.dir, "files", name), data, 0o644)
@@ -212,14 +212,14 @@ func (r *release) write(name string, data []byte) error {
 
 func sum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
-// number is the version without v.
+// number returns the version without v.
 func (r *release) number() string { return strings.TrimPrefix(r.version, "v") }
 
 // host is the platform that this runs on.
 const host = runtime.GOOS + "/" + runtime.GOARCH
 
-// provenance writes checksums.txt, and the in-toto statement of how all that is published
-// was made.
+// provenance writes checksums.txt, and the in-toto statement of how everything that is published
+// was built.
 func (r *release) provenance() error {
 	var checksums strings.Builder
 	files := slices.Clone(r.subjects)
@@ -305,7 +305,7 @@ func (r *release) publish(ctx context.Context, images []image) error {
 			return err
 		}
 		tags := []string{i.tag}
-		// a prerelease is not the latest
+		// A prerelease is not the latest.
 		if i.name != chartName && !strings.Contains(r.version, "-") {
 			tags = append(tags, "latest")
 		}
@@ -347,7 +347,7 @@ func (r *release) sign(ctx context.Context, command string, args ...string) erro
 	return nil
 }
 
-// inMemory is the address of a registry that ends with the program.
+// inMemory returns the address of a registry that ends with the program.
 func inMemory() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -361,12 +361,12 @@ func inMemory() (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// image is what a registry gets: an image for several platforms, or the chart.
+// image is the content of a repository in a registry: an image for several platforms, or the chart.
 type image struct {
 	name, tag string
 	content   remote.Taggable
 	digest    v1.Hash
-	sboms     map[string]v1.Hash // by the name of the file: which platform's image it describes
+	sboms     map[string]v1.Hash // the image of a platform that each describes, by the name of the file
 }
 
 // published is the registry and path that releases name.

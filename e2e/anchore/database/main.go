@@ -1,7 +1,7 @@
-// Database writes the vulnerability database that scans in the cluster use: two
-// of GitHub's advisories, in the form in which grype's own databases are made and
-// served. The real one has hundreds of megabytes, and grype takes none that is
-// older than five days, so this one is made whenever a cluster starts.
+// Database writes the vulnerability database that scans in the cluster use: two of GitHub's
+// advisories, in the form in which grype's own databases are built and served. The real one has
+// hundreds of megabytes, and grype refuses one that is older than five days, so this one is built
+// whenever a cluster starts.
 //
 //	grype-database DIR    leaves latest.json and the archive in it
 package main
@@ -57,8 +57,8 @@ func write(dir string) error {
 	return db.Package(dir, "", "tar.gz", nil)
 }
 
-// provide lays the advisories out as vunnel, which fetches them for the real
-// database, does: results, a listing with their checksums, and metadata.json.
+// provide lays the advisories out as vunnel does, which fetches them for the real database:
+// results, a listing with their checksums, and metadata.json.
 func provide(workspace string) (*provider.State, error) {
 	if err := os.CopyFS(filepath.Join(workspace, "results"), advisories); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func provide(workspace string) (*provider.State, error) {
 	}
 	var listing strings.Builder
 	for _, file := range files {
-		// Nobody compares the checksums of what was written a moment ago.
+		// The checksums of files that were just written are not compared.
 		fmt.Fprintf(&listing, "0  results/%s\n", file)
 	}
 	if err := os.WriteFile(filepath.Join(workspace, "listing.xxh64"), []byte(listing.String()),

@@ -1,5 +1,5 @@
-// Command copy is what the benchmarks are measured against: it reads the
-// corpus and writes as many bytes, to as many files, as a render of it does.
+// Command copy is the baseline of the benchmarks: it reads the corpus and writes as many bytes, to
+// as many files, as a render of it does.
 package main
 
 import (
@@ -33,7 +33,7 @@ func files(sizes, in, out string) error {
 	defer list.Close()
 	lines := bufio.NewScanner(list)
 	made := ""
-	var text []byte // what is written: its content costs nothing
+	var text []byte // the content to write, which does not matter
 	for lines.Scan() {
 		name, rest, _ := strings.Cut(lines.Text(), " ")
 		size, err := strconv.Atoi(rest)

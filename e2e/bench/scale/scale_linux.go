@@ -1,4 +1,4 @@
-// Package scale measures what many objects cost, beside peers. The benchmarks named
+// Package scale measures what many objects cost, in comparison with peers. The benchmarks named
 // BenchmarkScale print the rows of one table with it, which `make bench-scale` collects.
 package scale
 
@@ -25,7 +25,7 @@ import (
 // commas, and the folder with the programs of this repository.
 const SizesVariable, BinVariable = "ARMATURE_SCALE_SIZES", "ARMATURE_SCALE_BIN"
 
-// Sizes returns the sizes that were asked for, or the defaults.
+// Sizes returns the requested sizes, or the defaults.
 func Sizes(b *testing.B, defaults ...int) (sizes []int) {
 	b.Helper()
 	b.ReportMetric(0, "ns/op") // the table has what matters
@@ -63,9 +63,8 @@ func Program(t testing.TB, name string) string {
 	return file
 }
 
-// Cost of some work. Peak is the most memory that was resident, in bytes, and Own is what was
-// resident at the end without files, such as the program's own; of several processes it is the
-// largest.
+// Cost is the cost of some work. Peak is the peak of resident memory in bytes, and Own is the
+// resident memory at the end without files; of several processes it is the largest.
 type Cost struct {
 	Wall, CPU time.Duration
 	Peak, Own int64
@@ -101,13 +100,13 @@ func Row(command, what string, n int, ours Cost, peer string, theirs Cost) {
 
 var began = time.Now()
 
-// Progress prints what is done now.
+// Progress prints the current step.
 func Progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(began).Seconds(),
 		fmt.Sprintf(format, args...))
 }
 
-// Await asks until n are done, and returns when that was so. It prints how many are, and why
+// Await polls until n are done, and returns when that was so. It prints how many are done, and why
 // another one is not.
 func Await(t testing.TB, what string, n int, limit time.Duration,
 	done func() (have int, why string)) time.Time {
@@ -129,7 +128,7 @@ func Await(t testing.TB, what string, n int, limit time.Duration,
 			Progress("%s: %d of %d: %.200s", what, have, n, why)
 			said = now
 		}
-		// asking takes a tenth of the time at most
+		// Polling takes at most a tenth of the time.
 		time.Sleep(max(200*time.Millisecond, 10*now.Sub(asked)))
 	}
 }
@@ -143,8 +142,8 @@ type Process struct {
 	ended    chan struct{}
 }
 
-// Start a program with some variables until Stop, or until the test ends, which fails where the
-// program ends by itself.
+// Start starts a program with some variables, until Stop or the end of the test. The test fails if
+// the program ends by itself.
 func Start(t testing.TB, variables []string, file string, args ...string) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: exec.Command(file, args...), ended: make(chan struct{})}
@@ -164,7 +163,7 @@ func Start(t testing.TB, variables []string, file string, args ...string) *Proce
 	return p
 }
 
-// Log is the end of what the program has written so far.
+// Log returns the end of the program's output.
 func (p *Process) Log() string {
 	text := p.log.String()
 	return text[max(0, len(text)-4000):]
@@ -181,8 +180,8 @@ func (p *Process) Stop() {
 	}
 }
 
-// Measure what processes cost from now until the result is called with the moment at which the
-// work was done.
+// Measure measures the cost of processes from now until the result is called with the time at which
+// the work was done.
 func Measure(all ...*Process) func(end time.Time) Cost {
 	start := time.Now()
 	var before time.Duration
@@ -199,7 +198,7 @@ func Measure(all ...*Process) func(end time.Time) Cost {
 	}
 }
 
-// cost so far. The source is /proc of Linux.
+// cost returns the cost until now, from Linux's /proc.
 func (p *Process) cost() (c Cost) {
 	p.t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
@@ -228,7 +227,7 @@ func (p *Process) cost() (c Cost) {
 	return c
 }
 
-// Run a program to its end, and return its cost with that of what it ran, and its output.
+// Run runs a program to its end, and returns its cost, including its children's, and its output.
 func Run(t testing.TB, variables []string, file string, args ...string) (Cost, []byte) {
 	t.Helper()
 	cmd := exec.Command(file, args...)
@@ -248,8 +247,8 @@ func Run(t testing.TB, variables []string, file string, args ...string) (Cost, [
 	return c, out
 }
 
-// Hold limits the process to a quarter of a core and 256 MiB by cgroups of its own, and fails the
-// test where the kernel does not let it.
+// Hold limits the process to a quarter of a core and 256 MiB with new cgroups, and fails the test
+// if the kernel does not allow it.
 func (p *Process) Hold() {
 	p.t.Helper()
 	type limit struct{ folder, file, text string }
@@ -265,7 +264,7 @@ func (p *Process) Hold() {
 		}
 		for _, file := range [][2]string{{l.file, l.text},
 			{"cgroup.procs", strconv.Itoa(p.cmd.Process.Pid)}} {
-			// the kernel has made it
+			// The kernel has created the file.
 			f, err := os.OpenFile(filepath.Join(group, file[0]), os.O_WRONLY, 0)
 			if err != nil {
 				return err

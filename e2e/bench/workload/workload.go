@@ -13,7 +13,7 @@ import (
 // Write writes the workload of a number.
 func Write(w io.Writer, i int) error { return text.Execute(w, newAgent(i)) }
 
-// File is the name of a workload's file: a folder for each hundred.
+// File returns the name of a workload's file: a folder for each hundred.
 func File(i int) string { return fmt.Sprintf("team-%03d/agent-%05d.yaml", i/100, i) }
 
 // Each visits the first n workloads with the names of their files.
@@ -36,7 +36,7 @@ type agent struct {
 	Stateful               bool
 }
 
-// newAgent varies what differs between real workloads.
+// newAgent returns the values of a workload, which vary as those of real workloads do.
 func newAgent(i int) agent {
 	kinds := []string{"weather", "billing", "search", "triage", "forecast", "summary", "planner",
 		"support"}

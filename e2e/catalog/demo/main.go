@@ -103,7 +103,7 @@ func run(ctx context.Context, bin string, stay bool) (err error) {
 	return nil
 }
 
-// found waits until everybody who can answer has.
+// found waits until all agents and servers that can answer have answered.
 func found(ctx context.Context, bin string, access ...string) error {
 	list := append([]string{"catalog", "list", "-A", "--health", "Healthy", "-o", "json"}, access...)
 	for started := time.Now(); ; time.Sleep(300 * time.Millisecond) {
@@ -118,7 +118,7 @@ func found(ctx context.Context, bin string, access ...string) error {
 	}
 }
 
-// grow the log of the build that runs, as it would.
+// grow adds lines to the log of the running build, as the build would.
 func grow(ctx context.Context, f *fleet.Fleet) {
 	b := &api.AgentBuild{}
 	if f.Client.Get(ctx, types.NamespacedName{Namespace: "travel", Name: "planner"}, b) != nil {
@@ -139,7 +139,7 @@ func grow(ctx context.Context, f *fleet.Fleet) {
 // answering is how many agents and tool servers of the fleet are healthy.
 const answering = 6
 
-// serve the agents and tool servers that the fleet names, until the program ends.
+// serve serves the agents and tool servers that the fleet names, until the program ends.
 func serve() error {
 	mail := peer.Server("Mail", 0, peer.Tool{Name: "send_mail", Description: "Send a mail"},
 		peer.Tool{Name: "search_mail", Description: "Search the mailbox"})

@@ -30,22 +30,23 @@ var manifests []byte
 //go:embed package.yaml
 var applied []byte
 
-// CRDs are the folders of the CRDs that it needs, from the root of the repository.
+// CRDs returns the folders of the CRDs that the fleet needs, from the root of the repository.
 func CRDs() []string {
 	return []string{"templates/crds", "templates/crds/catalog", "catalog/controller/testdata"}
 }
 
-// Written is the time at which fleet.yaml is as it describes.
+// Written is the time that fleet.yaml describes.
 var Written = time.Date(2026, 1, 13, 17, 10, 0, 0, time.UTC)
 
-// Fleet is what an API server is furnished with.
+// Fleet has clients for the objects of an API server.
 type Fleet struct {
 	Client  client.Client
 	Kubelet *Kubelet
 }
 
-// Furnish an API server with fleet.yaml as if it were now, status included, with the runs of its
-// builds, and apply package.yaml. Then somebody edits one of its Deployments.
+// Furnish creates the objects of fleet.yaml in an API server, with their times moved to now, with
+// status and with the runs of its builds, and applies package.yaml. Then it edits one of the
+// package's Deployments.
 func Furnish(ctx context.Context, plane *controlplane.ControlPlane, now time.Time) (*Fleet, error) {
 	tekton, err := controlplane.ModuleDir("github.com/tektoncd/pipeline")
 	if err != nil {
@@ -67,7 +68,7 @@ func Furnish(ctx context.Context, plane *controlplane.ControlPlane, now time.Tim
 	return f, f.runs(ctx)
 }
 
-// runs of the builds that have a history.
+// runs creates the runs of the builds that have a history.
 func (f *Fleet) runs(ctx context.Context) error {
 	var builds api.AgentBuildList
 	if err := f.Client.List(ctx, &builds); err != nil {
@@ -90,14 +91,14 @@ func (f *Fleet) runs(ctx context.Context) error {
 	return nil
 }
 
-// Log is what a step of a build's run printed so far.
+// Log sets the output of a step of a build's run.
 func (f *Fleet) Log(b *api.AgentBuild, task, step, text string) {
 	f.Kubelet.Log(b.Status.PipelineRunName+"-"+task+"-pod", "step-"+step, text)
 }
 
 var times = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"`)
 
-// moved to another time are the manifests.
+// moved returns the manifests with their times moved to now.
 func moved(now time.Time) []byte {
 	return times.ReplaceAllFunc(manifests, func(text []byte) []byte {
 		at, err := time.Parse(`"`+time.RFC3339+`"`, string(text))
@@ -135,7 +136,7 @@ func (f *Fleet) furnish(ctx context.Context, cfg *rest.Config, now time.Time) er
 		apply.Options{}); err != nil {
 		return err
 	}
-	// What the controller of Deployments would report.
+	// The status that the controller of Deployments would write.
 	for name, status := range map[string]any{
 		"weather": available(),
 		"planner": available(),
@@ -164,7 +165,7 @@ func (f *Fleet) furnish(ctx context.Context, cfg *rest.Config, now time.Time) er
 	return nil
 }
 
-// available is the status of a Deployment whose pod is ready.
+// available returns the status of a Deployment whose pod is ready.
 func available() map[string]any {
 	return map[string]any{"observedGeneration": int64(1), "replicas": int64(1),
 		"readyReplicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(1),
@@ -174,7 +175,7 @@ func available() map[string]any {
 				"status": "True", "reason": "NewReplicaSetAvailable"}}}
 }
 
-// edit a Deployment as kubectl edit does.
+// edit edits a Deployment as kubectl edit does.
 func edit(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	patch := `{"spec":{"template":{"spec":{"containers":[{"name":"agent","env":[{"name":"UNITS","value":"imperial"}]}]}}}}`
 	return c.Patch(ctx, o, client.RawPatch(types.StrategicMergePatchType, []byte(patch)),

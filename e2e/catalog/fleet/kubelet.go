@@ -17,17 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Kubelet serves the logs of the fleet's pods to the API server, as that of their node would.
+// Kubelet serves the logs of the fleet's pods to the API server, as the kubelet of their node
+// would.
 type Kubelet struct {
-	mu   sync.Mutex
-	logs map[string]string        // by pod/container
-	held map[string]chan struct{} // logs that are followed until they end
+	mu       sync.Mutex
+	logs     map[string]string        // by pod/container
+	followed map[string]chan struct{} // logs that are followed until they end
 }
 
 // node is the name of the node.
 const node = "fleet"
 
-// startKubelet listens on loopback until the process ends, and makes its node.
+// startKubelet listens on loopback until the process ends, and creates the node.
 func startKubelet(ctx context.Context, c client.Client) (*Kubelet, error) {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(node, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -42,7 +43,7 @@ func startKubelet(ctx context.Context, c client.Client) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serving logs: %w", err)
 	}
-	k := &Kubelet{logs: map[string]string{}, held: map[string]chan struct{}{}}
+	k := &Kubelet{logs: map[string]string{}, followed: map[string]chan struct{}{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serve)
 	go func() { _ = (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(listener) }()
@@ -56,27 +57,27 @@ func startKubelet(ctx context.Context, c client.Client) (*Kubelet, error) {
 	return k, c.Status().Update(ctx, n)
 }
 
-// Log is what a container of a pod printed so far.
+// Log sets the output of a container of a pod.
 func (k *Kubelet) Log(pod, container, text string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.logs[pod+"/"+container] = text
 }
 
-// Hold lets whoever follows a container wait for more, until end is called once.
+// Hold keeps the log of a container open for clients that follow it, until end is called once.
 func (k *Kubelet) Hold(pod, container string) (end func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	more := make(chan struct{})
-	k.held[pod+"/"+container] = more
+	k.followed[pod+"/"+container] = more
 	return func() { close(more) }
 }
 
-// serve a log, or its last lines.
+// serve serves a log, or its last lines.
 func (k *Kubelet) serve(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	text, ok := k.logs[r.PathValue("pod")+"/"+r.PathValue("container")]
-	more := k.held[r.PathValue("pod")+"/"+r.PathValue("container")]
+	more := k.followed[r.PathValue("pod")+"/"+r.PathValue("container")]
 	k.mu.Unlock()
 	if !ok {
 		http.Error(w, "the container has no log", http.StatusNotFound)

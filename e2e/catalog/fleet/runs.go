@@ -17,9 +17,9 @@ import (
 	"github.com/armature-dev/armature/builds/compose/manifest"
 )
 
-// Run makes what Tekton and a kubelet leave of a build: its run, in which the tasks before one
-// succeeded and that task is in its first step, Running or Failed, with a pod for each. Where no
-// task is named, all succeeded. The build's status then names the run.
+// Run creates the objects that Tekton and a kubelet leave for a build: its run, in which the tasks
+// before last succeeded and last is in its first step, Running or Failed, with a pod for each. If
+// last is "", all tasks succeeded. The build's status then names the run.
 func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) error {
 	library, err := manifest.Shipped()
 	if err != nil {
@@ -92,7 +92,8 @@ func (f *Fleet) Run(ctx context.Context, b *api.AgentBuild, last, state string) 
 	return f.Client.Status().Update(ctx, b)
 }
 
-// task of a run in a state, with its pod. at is when it begins, and then when it ended.
+// task creates a task of a run in a state, with its pod. at is when it begins, and then when it
+// ended.
 func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1.PipelineTask,
 	state string, at *time.Time) (*tektonv1.TaskRun, error) {
 	task := &tektonv1.TaskRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace,
@@ -144,8 +145,8 @@ func (f *Fleet) task(ctx context.Context, run *tektonv1.PipelineRun, t *tektonv1
 	return task, f.Client.Status().Update(ctx, task)
 }
 
-// history of the fleet's builds: the task that each run reached, its state, and what steps of a
-// task printed.
+// history has the task that the run of each build of the fleet reached, its state, and the output
+// of steps.
 var history = map[string]struct {
 	last, state string
 	logs        map[string]string // by task/step

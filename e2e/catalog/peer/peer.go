@@ -1,5 +1,5 @@
-// Package peer holds the real peers that the catalog's tests, demo and benchmark
-// ask: agents made of A2A's own server, tool servers made of MCP's own SDK.
+// Package peer has the real peers of the catalog's tests, demo and benchmark: agents that run A2A's
+// own server, and tool servers that run MCP's own SDK.
 package peer
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Card of an agent with skills, each named after what it does.
+// Card returns the card of an agent with skills, each named after what it does.
 func Card(name, description, version string, skills ...string) *a2a.AgentCard {
 	card := &a2a.AgentCard{
 		Name: name, Description: description, Version: version, ProtocolVersion: "0.3.0",
@@ -28,7 +28,8 @@ func Card(name, description, version string, skills ...string) *a2a.AgentCard {
 	return card
 }
 
-// Agent is a whole A2A agent: its card, and a JSON-RPC endpoint that answers.
+// Agent returns the handler of a complete A2A agent: its card, and a JSON-RPC endpoint that
+// answers.
 func Agent(card *a2a.AgentCard) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(a2asrv.WellKnownAgentCardPath, a2asrv.NewStaticAgentCardHandler(card))
@@ -58,8 +59,7 @@ type Output struct {
 	Text string `json:"text"`
 }
 
-// Server is an MCP server with tools. Lists go in pages of pageSize; zero is the
-// SDK's.
+// Server returns an MCP server with tools. Lists have pages of pageSize; zero is the SDK's.
 func Server(name string, pageSize int, tools ...Tool) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: name, Version: "v1.0.0"},
 		&mcp.ServerOptions{PageSize: pageSize, Instructions: "Tools of " + name})
@@ -67,7 +67,7 @@ func Server(name string, pageSize int, tools ...Tool) *mcp.Server {
 	return server
 }
 
-// Add tools to a server, also while it runs.
+// Add adds tools to a server, also while it runs.
 func Add(server *mcp.Server, tools ...Tool) {
 	for _, t := range tools {
 		mcp.AddTool(server, &mcp.Tool{Name: t.Name, Description: t.Description},
@@ -78,7 +78,7 @@ func Add(server *mcp.Server, tools ...Tool) {
 	}
 }
 
-// Many tools with names of their own.
+// Many returns tools with different names.
 func Many(prefix string, n int) []Tool {
 	subjects := []string{"invoice", "weather", "hotel", "flight", "calendar", "ticket", "database",
 		"cluster", "mail", "document"}

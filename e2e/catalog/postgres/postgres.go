@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Server is one PostgreSQL that listens on a socket in a folder of its own.
+// Server is one PostgreSQL that listens on a socket in its own folder.
 type Server struct {
 	bin, dir, owner string
 	as              *syscall.SysProcAttr
@@ -29,8 +29,8 @@ type Server struct {
 	databases       atomic.Int32
 }
 
-// New makes a server and starts it. The error is programs.ErrMissing where
-// PostgreSQL is not installed.
+// New creates a server and starts it. The error is programs.ErrMissing if PostgreSQL is not
+// installed.
 func New() (*Server, error) {
 	initdb, err := programs.Find("postgresql")
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start the server, again after Stop with the same data, and wait until it answers.
+// Start starts the server, also again after Stop with the same data, and waits until it answers.
 func (s *Server) Start() error {
 	log, err := os.Create(filepath.Join(s.dir, "log"))
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Server) Start() error {
 	}
 }
 
-// Stop the server at once, as a crash would.
+// Stop kills the server, as a crash would.
 func (s *Server) Stop() error {
 	if s.process == nil {
 		return nil
@@ -104,7 +104,7 @@ func (s *Server) Stop() error {
 // Close stops the server and removes its data.
 func (s *Server) Close() error { return multi.Errors(s.Stop(), os.RemoveAll(s.dir)) }
 
-// Address of a database.
+// Address returns the address of a database.
 func (s *Server) Address(database string) string {
 	return "postgres:///" + database + "?" + url.Values{"host": {s.dir}, "user": {s.owner}}.Encode()
 }
@@ -142,8 +142,8 @@ func ping(address string) error {
 	return multi.Errors(db.Ping(), db.Close())
 }
 
-// notRoot is how to run PostgreSQL, which refuses to be root: as the user that
-// Debian made for it.
+// notRoot returns how to run PostgreSQL, which refuses to run as root: as the user that Debian
+// created for it.
 func notRoot(dir string) (*syscall.SysProcAttr, string, error) {
 	me, err := user.Current()
 	if err != nil || me.Uid != "0" {

@@ -1,5 +1,5 @@
-// Command writer replaces entries of a store as fast as it can, and says so on
-// standard output after each one was acknowledged: NAME VERSION. A test kills it.
+// Command writer replaces entries of a store as fast as it can, and prints NAME VERSION after each
+// was acknowledged. A test kills it.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Package authbridge reads the configuration of AuthBridge as strictly as its fields
-// allow: a key that rossoctl/cortex da955ea does not know is an error, at every
-// depth, and so is what that program refuses when it starts.
+// Package authbridge reads the configuration of AuthBridge as strictly as its fields allow: a key
+// that rossoctl/cortex da955ea does not know is an error, at every depth, and so is everything that
+// this program refuses when it starts.
 package authbridge
 
 import (
@@ -57,8 +57,7 @@ type Config struct {
 		Ports            []int    `json:"ports"`
 	} `json:"tls_bridge"`
 
-	// Validation and Exchange are the configurations of the plugins that the file
-	// names, nil for one that it does not.
+	// Validation and Exchange are the configurations of the plugins that the file names, or nil.
 	Validation *Validation `json:"-"`
 	Exchange   *Exchange   `json:"-"`
 }
@@ -119,7 +118,7 @@ type Exchange struct {
 	} `json:"routes"`
 }
 
-// Route says what the tokens for a host become.
+// Route says which token replaces that of a request for a host.
 type Route struct {
 	Host           string `json:"host"`
 	TargetAudience string `json:"target_audience"`
@@ -153,9 +152,9 @@ func Read(text []byte, lookup func(string) (string, bool)) (*Config, error) {
 	return c, multi.Errors(p...)
 }
 
-// Reloadable reports why the running program refuses a changed file: it does not change
-// its listeners, and then takes nothing else of the file. Changes of mtls, spiffe, session
-// and stats are accepted, and have no effect.
+// Reloadable returns why the running program refuses a changed file: it cannot change its
+// listeners, and then ignores the whole file. Changes of mtls, spiffe, session and stats are
+// accepted, and have no effect.
 func (c *Config) Reloadable(next *Config) error {
 	var fields []string
 	if c.Mode != next.Mode {
@@ -170,8 +169,8 @@ func (c *Config) Reloadable(next *Config) error {
 	return nil
 }
 
-// Open reports whether a request's path needs no token. Paths are cleaned first, and a
-// configuration without patterns opens paths all the same.
+// Open reports whether a request's path needs no token. Paths are cleaned first. A configuration
+// without patterns has default ones.
 func (v *Validation) Open(requested string) bool {
 	patterns := v.BypassPaths
 	if len(patterns) == 0 {
@@ -184,8 +183,8 @@ func (v *Validation) Open(requested string) bool {
 	})
 }
 
-// ReadFile adds the routes of the file that the configuration names, before its rules. A
-// file that does not exist has none.
+// ReadFile adds the routes of the file that the configuration names, before its rules. A file that
+// does not exist has no routes.
 func (x *Exchange) ReadFile() error {
 	if x.Routes.File == "" {
 		return nil
@@ -222,20 +221,19 @@ func (x *Exchange) Route(host string) *Route {
 // problems collects what is wrong with a configuration.
 type problems []error
 
-// when adds a problem, if it is one.
+// when adds a problem if wrong is true.
 func (p *problems) when(wrong bool, format string, args ...any) {
 	if wrong {
 		*p = append(*p, fmt.Errorf(format, args...))
 	}
 }
 
-// among reports whether a setting is one of those that are known, or not set.
+// among reports whether a setting is known or not set.
 func among(setting string, known ...string) bool {
 	return setting == "" || slices.Contains(known, setting)
 }
 
-// plugins reads the settings of the two plugins, which the image authbridge-lite has
-// alone.
+// plugins reads the settings of the two plugins, the only ones of the image authbridge-lite.
 func (c *Config) plugins(p *problems) {
 	for _, stage := range [...]struct {
 		name string
@@ -320,7 +318,7 @@ func (c *Config) listeners(p *problems) {
 	}
 }
 
-// Addresses are those on which the program listens, besides :9091 for its health.
+// Addresses returns the addresses on which the program listens, besides :9091 for its health.
 func (c *Config) Addresses() []string {
 	l := c.Listener
 	return slices.DeleteFunc([]string{l.ReverseProxyAddr, l.ForwardProxyAddr, l.TransparentProxyAddr,

@@ -1,9 +1,8 @@
-// Controlplane is a Kubernetes API without nodes in one program: it is etcd or
-// kube-apiserver, whichever name it is started under. Tests need no more than
-// these two, so they are built apart from the rest of a cluster.
+// Controlplane is a Kubernetes API without nodes in one program: it is etcd or kube-apiserver,
+// depending on the name under which it is started. Tests need only these two, so they are built
+// separately from the rest of a cluster.
 //
-// Either ends with the process that started it, so that a test that is killed
-// leaves no server behind.
+// Both end with the process that started them, so that a killed test leaves no server behind.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 	}
 }
 
-// endWithParent relies on the kernel giving an orphan another parent.
+// endWithParent ends the program with its parent: the kernel gives an orphan another parent.
 func endWithParent(parent int) {
 	for os.Getppid() == parent {
 		time.Sleep(500 * time.Millisecond)

@@ -1,6 +1,6 @@
-// Node is what a cluster has besides its API, in one program: it is
-// kube-controller-manager, kube-scheduler, kube-proxy or kubectl, whichever name it
-// is started under. The kubelet is a program of its own, in e2e/kubelet.
+// Node has the programs of a cluster without its API in one program: it is kube-controller-manager,
+// kube-scheduler, kube-proxy or kubectl, depending on the name under which it is started. The
+// kubelet is a separate program, in e2e/kubelet.
 package main
 
 import (

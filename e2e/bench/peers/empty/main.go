@@ -1,4 +1,4 @@
-// Command empty does nothing: what every Go program costs to start.
+// Command empty does nothing. It measures what every Go program costs to start.
 package main
 
 func main() {}

@@ -1,6 +1,6 @@
-// Command kyaml injects what Armature injects with sigs.k8s.io/kustomize/kyaml,
-// the library of kustomize and kpt: parse, insert nodes, print. It learns the
-// parts from one rendered workload and fills in the names of the others.
+// Command kyaml injects the same parts as Armature with sigs.k8s.io/kustomize/kyaml, the library of
+// kustomize and kpt: parse, insert nodes, print. It learns the parts from one rendered workload and
+// replaces the name in them.
 package main
 
 import (
@@ -45,11 +45,11 @@ type injector struct {
 	generated      string // the ConfigMaps, separators included
 }
 
-const ours = "armature-" // begins the names of what is injected
+const prefix = "armature-" // of the names of injected parts
 
 var podSpec = []string{"spec", "template", "spec"}
 
-// learn takes the parts from a workload that was rendered, and what containers got from the
+// learn reads the parts from a workload that was rendered, and those of containers from the
 // difference to its original.
 func learn(file, original string) (*injector, error) {
 	data, err := os.ReadFile(file)
@@ -79,12 +79,12 @@ func learn(file, original string) (*injector, error) {
 		return list
 	}
 	in.initContainers = elements("initContainers")
-	isOurs := func(n *yaml.RNode) bool {
+	injected := func(n *yaml.RNode) bool {
 		name, err := n.GetString("name")
-		return err == nil && strings.HasPrefix(name, ours)
+		return err == nil && strings.HasPrefix(name, prefix)
 	}
 	for _, v := range elements("volumes") {
-		if isOurs(v) {
+		if injected(v) {
 			in.volumes = append(in.volumes, v)
 		}
 	}
@@ -116,7 +116,7 @@ func learn(file, original string) (*injector, error) {
 	return in, nil
 }
 
-// part copies one for a workload.
+// part copies a part for a workload.
 func (in *injector) part(n *yaml.RNode, name string) *yaml.Node {
 	copied := n.Copy().YNode()
 	in.rename(copied, name)

@@ -1,5 +1,5 @@
-// Command named does nothing with what armature uses of the libraries that it is meant to be
-// built on: what armature would cost to start without a line of its own.
+// Command named links the libraries that armature uses and does nothing with them. It measures what
+// armature would cost to start without any code of its own.
 package main
 
 import (
