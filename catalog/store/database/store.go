@@ -351,7 +351,7 @@ func deleteEntry(ctx context.Context, tx session, revision int64, uid string) er
 		return err
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return multi.Errors(err, errUnchanged)
+		return cmp.Or(err, errUnchanged)
 	}
 	return cmp.Or(tx.exec(ctx, "DELETE FROM gone WHERE revision < $1",
 		revision-store.KeptDeletions), remove(ctx, tx, uid))
