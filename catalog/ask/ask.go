@@ -58,6 +58,7 @@ var ErrTooLarge = answers.ErrTooLarge
 // Reasons to refuse an answer.
 var (
 	errOtherHost = Failed("it redirects to another host")
+	errRedirects = Failed("it redirects too often")
 	errForbidden = Failed("the catalog may not contact this address")
 )
 
@@ -116,7 +117,7 @@ func sameHost(request *http.Request, via []*http.Request) error {
 		return errOtherHost
 	}
 	if len(via) > maxRedirects {
-		return errors.New("it redirects too often")
+		return errRedirects
 	}
 	return nil
 }
@@ -132,7 +133,7 @@ func Get(ctx context.Context, transport http.RoundTripper, url string, limit int
 	}()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the URL cannot be requested: %w", err)
+		return nil, Failed("its URL cannot be read")
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", UserAgent())
