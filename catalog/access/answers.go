@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -88,6 +89,9 @@ func CheckParameters(r *http.Request, known ...string) error {
 	return nil
 }
 
+// bodyTime is how long a caller may take to send the body of a request.
+const bodyTime = 30 * time.Second
+
 // Harden sets headers that let a browser only show an answer and load what the policy allows. It
 // bounds the size of a request's body, and the time in which the caller has to send it.
 func Harden(policy string, next http.Handler) http.Handler {
@@ -99,6 +103,10 @@ func Harden(policy string, next http.Handler) http.Handler {
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
+		if r.Body != http.NoBody {
+			// Not every server has deadlines.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
 		next.ServeHTTP(w, r)
 	})
