@@ -104,7 +104,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	}
 	who, err := c.Access.Caller(r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusUnauthorized)
+		p := access.ProblemOf(r.Context(), c.Log, r.URL.Path, err)
+		http.Error(w, p.Message, p.Status)
 		return
 	}
 	leave := c.streams.open.Enter(who.GetName())
