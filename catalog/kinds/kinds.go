@@ -198,7 +198,13 @@ func (k Kind) Entry(o client.Object, before store.Entry) store.Entry {
 
 // Of returns what an object of the catalog's kinds says by itself: its spec, and the last good
 // answer in its status. ok is false for other kinds.
-func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
+func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) { return of(u, true) }
+
+// OfLive returns the entry of an object of a cluster, as Of does. The CRDs of the cluster may have
+// fields that the catalog does not know.
+func OfLive(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) { return of(u, false) }
+
+func of(u *unstructured.Unstructured, strict bool) (e store.Entry, ok bool, err error) {
 	all, gvk := All(), u.GroupVersionKind()
 	at := slices.IndexFunc(all, func(k Kind) bool { return k.GVK.GroupKind() == gvk.GroupKind() })
 	if at < 0 {
@@ -209,12 +215,12 @@ func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) {
 	if _, untyped := o.(*unstructured.Unstructured); untyped {
 		o = u
 	} else {
-		ours := gvk.Group != kagent.Group // of kagent's the catalog knows some fields alone
+		strict = strict && gvk.Group != kagent.Group // the catalog knows some of kagent's fields
 		if gvk.Version != k.GVK.Version {
 			err = fmt.Errorf("its apiVersion %s is unknown: use %s", u.GetAPIVersion(),
 				k.GVK.GroupVersion())
 		} else {
-			err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, ours)
+			err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, o, strict)
 		}
 		if err != nil {
 			return e, true, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)

@@ -214,7 +214,7 @@ func fillKind(ctx context.Context, s store.Store, objects dynamic.Interface, nam
 		return objects.Resource(kind.GVR()).Namespace(namespace).List(ctx, o)
 	}
 	err := pager.New(page).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		e, ok, err := kinds.Of(o.(*unstructured.Unstructured))
+		e, ok, err := kinds.OfLive(o.(*unstructured.Unstructured))
 		if err != nil || !ok {
 			return err
 		}

@@ -7,7 +7,40 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/armature-dev/armature/catalog/kinds"
+	"github.com/armature-dev/armature/catalog/store"
 )
+
+// The kagenti operator's AgentCard has fields that the catalog does not know. They do not keep the
+// console from opening.
+func TestUnknownFields(t *testing.T) {
+	card := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "agent.kagenti.dev/v1alpha1", "kind": "AgentCard",
+		"metadata": map[string]any{"name": "weather", "namespace": "team1", "uid": "1"},
+		"spec": map[string]any{"selector": map[string]any{
+			"matchLabels": map[string]any{"app": "weather"}}},
+		"status": map[string]any{"protocol": "a2a", "validSignature": true},
+	}}
+	lists := map[schema.GroupVersionResource]string{}
+	for _, k := range kinds.All() {
+		lists[k.GVR()] = k.ListKind().Kind
+	}
+	objects := fake.NewSimpleDynamicClientWithCustomListKinds(k8sruntime.NewScheme(), lists, card)
+	s := store.NewMemory()
+	if err := fillCatalog(t.Context(), s, objects, "team1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), store.Key{Resource: "agentcards.agent.kagenti.dev",
+		Namespace: "team1", Name: "weather"}); err != nil {
+		t.Error(err)
+	}
+}
 
 // The address that lets its first reader in is in no argument of a process, where everybody on the
 // machine reads it, but in a file of its owner.
