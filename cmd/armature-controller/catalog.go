@@ -61,6 +61,17 @@ func (c *catalogOptions) flags(f *pflag.FlagSet) {
 		"number of agents or servers of a kind to query at once")
 }
 
+// check refuses flags with which the catalog would ask no server again, or none at all.
+func (c *catalogOptions) check() error {
+	switch {
+	case c.period <= 0:
+		return fmt.Errorf("--catalog-server-period %s: use a positive duration", c.period)
+	case c.concurrency < 1:
+		return fmt.Errorf("--catalog-concurrency %d: use 1 or more", c.concurrency)
+	}
+	return nil
+}
+
 // run serves and fills the catalog until ctx ends.
 func (c *catalogOptions) run(ctx context.Context, cfg *rest.Config, buildNamespace string,
 	o controller.Options) (err error) {

@@ -107,6 +107,11 @@ func command() *cobra.Command {
 			if err := checkAttest(cmd.Flags(), o.Attest); err != nil {
 				return usageError{err}
 			}
+			if slices.Contains(names, "catalog") {
+				if err := c.check(); err != nil {
+					return usageError{err}
+				}
+			}
 			if slices.Contains(names, "sources") {
 				if err := s.check(); err != nil {
 					return usageError{err}

@@ -50,6 +50,10 @@ func TestUsage(t *testing.T) {
 			"--artifact-advertised-address=http://x": "write it as armature-sources",
 		"--namespace=a --controllers=sources --artifact-dir=d --artifact-advertised-address=x " +
 			"--source-hosts=": "--source-hosts is empty",
+		"--namespace=a --controllers=catalog " +
+			"--catalog-server-period=-1m": "--catalog-server-period -1m0s: use a positive duration",
+		"--namespace=a --controllers=catalog " +
+			"--catalog-concurrency=0": "--catalog-concurrency 0: use 1 or more",
 		"--namespace=a --controllers=trees":           "use [builds catalog sources]",
 		"push-layout extra":                           "only flags",
 		"push-layout --nonsense":                      "unknown flag",
