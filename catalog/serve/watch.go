@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -42,10 +43,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Bounds of watches: of all, and of one account. Each takes some 90 KiB.
+// Bounds of watches: of all, and of one account, and how long a reader may take for an event. Each
+// watch takes some 90 KiB.
 const (
 	maxWatches        = 500
 	maxAccountWatches = 50
+	writeTime         = 30 * time.Second
 )
 
 // enter takes a place among the watches for the caller's account.
@@ -83,7 +86,13 @@ func watchQuery(r *http.Request) (q store.Query, after store.Position, err error
 // Kubernetes does not answer, it waits.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query,
 	after store.Position) error {
-	flush := http.NewResponseController(w)
+	control := http.NewResponseController(w)
+	write := func(text string) error {
+		// Not every server has deadlines.
+		_ = control.SetWriteDeadline(time.Now().Add(writeTime))
+		_, err := io.WriteString(w, text)
+		return err
+	}
 	ticker := time.NewTicker(s.Poll)
 	defer ticker.Stop()
 	quiet, allowed, down := time.Now(), time.Now(), false
@@ -94,7 +103,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query,
 		case errors.As(err, &refused):
 			return nil
 		case errors.Is(err, store.ErrExpired):
-			if _, err := fmt.Fprint(w, "event: resync\ndata: {}\n\n"); err != nil {
+			if err := write("event: resync\ndata: {}\n\n"); err != nil {
 				return err
 			}
 			after = store.Position{}
@@ -107,7 +116,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query,
 		}
 		down = err != nil
 		for _, c := range changes {
-			if err := event(w, latest.Store, c); err != nil {
+			data, err := json.Marshal(c)
+			if err != nil {
+				return err
+			}
+			name := "updated"
+			if c.Deleted {
+				name = "deleted"
+			}
+			id := store.Position{Store: latest.Store, Revision: c.Revision}
+			err = write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, name, data))
+			if err != nil {
 				return err
 			}
 		}
@@ -119,10 +138,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, q store.Query,
 			if !down || latest != after {
 				text += fmt.Sprintf("id: %s\nevent: synced\ndata: {}\n\n", latest)
 			}
-			if _, err := fmt.Fprint(w, text); err != nil {
+			if err := write(text); err != nil {
 				return err
 			}
-			if err := flush.Flush(); err != nil {
+			if err := control.Flush(); err != nil {
 				return err
 			}
 			after, quiet = latest, time.Now()
@@ -148,18 +167,4 @@ func (s *Server) news(r *http.Request, q *store.Query, after store.Position,
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	return s.Store.Changes(ctx, after, *q)
-}
-
-func event(w http.ResponseWriter, in string, c store.Change) error {
-	name := "updated"
-	if c.Deleted {
-		name = "deleted"
-	}
-	data, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n",
-		store.Position{Store: in, Revision: c.Revision}, name, data)
-	return err
 }
