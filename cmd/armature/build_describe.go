@@ -38,7 +38,8 @@ func buildDescribeCommand() *cobra.Command {
 				return err
 			}
 			if err != nil { // the rest needs no right in the platform's namespace
-				fmt.Fprintln(cmd.ErrOrStderr(), "Warning: the tasks that run are not shown:", err)
+				fmt.Fprintln(cmd.ErrOrStderr(), "Warning: the tasks that run are not shown:",
+					cli.Harmless(err.Error()))
 			}
 			return describe(cmd.OutOrStdout(), b, tasks)
 		}),

@@ -86,7 +86,7 @@ func TestBuildDoor(t *testing.T) {
 		case !found || r.URL.Query().Get("uid") != string(b.UID) ||
 			r.Header.Get("Authorization") != "Bearer "+anna.Config.BearerToken:
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write([]byte(`{"error":"You may not."}`))
+			_, _ = w.Write([]byte(`{"error":"You may not.\u001b[2J"}`))
 		case path == "":
 			_, _ = w.Write([]byte(`{"namespace":"platform","name":"weather-1","tasks":[{"name":"` +
 				task +
@@ -119,4 +119,9 @@ func TestBuildDoor(t *testing.T) {
 	b.UID = "of another build"
 	_, errs = a.run(t, 1, append([]string{"build", "logs"}, through...)...)
 	says(errs, "the catalog answers: You may not.")
+	_, describes := a.run(t, 0, append([]string{"build", "describe"}, name...)...)
+	says(describes, "the catalog answers: You may not.")
+	if strings.Contains(errs+describes, "\033") {
+		t.Errorf("the terminal gets an escape sequence: %q %q", errs, describes)
+	}
 }

@@ -193,7 +193,7 @@ func (s *statusOf) follow(cmd *cobra.Command) error {
 			return err
 		case err != nil && err.Error() != failed:
 			failed = err.Error()
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s (every %s)\n", failed, every)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s (every %s)\n", cli.Harmless(failed), every)
 		case err == nil:
 			health, failed = now, ""
 		}
