@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -150,10 +151,7 @@ func (r refused) Error() string { return "login: " + string(r) }
 
 // person returns the session of the person that the claims name.
 func (c *LoginConfig) person(claims map[string]any) (v store.Session, err error) {
-	claim := c.UsernameClaim
-	if claim == "" {
-		claim = "sub"
-	}
+	claim := cmp.Or(c.UsernameClaim, "sub")
 	name, _ := claims[claim].(string)
 	prefix := c.UsernamePrefix
 	switch {

@@ -160,9 +160,8 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, build func(*Visi
 	// A person who is still signed in at the provider returns without a prompt.
 	if l := c.Access.Login; errors.As(err, new(access.Unknown)) && l != nil && l.Provider() &&
 		l.Began(r) {
-		http.Redirect(w, r,
-			access.LoginPath+"?"+
-				url.Values{"next": {access.LocalPath(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
+		http.Redirect(w, r, access.LoginPath+"?"+
+			url.Values{"next": {access.LocalPath(r.URL.RequestURI())}}.Encode(), http.StatusSeeOther)
 		return
 	}
 	c.write(w, r, who, page)

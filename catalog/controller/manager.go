@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -75,9 +76,7 @@ const lease = "armature-catalog"
 
 // Run runs the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
-	if o.Concurrency == 0 {
-		o.Concurrency = 32
-	}
+	o.Concurrency = cmp.Or(o.Concurrency, 32)
 	cfg = o.Client(cfg, ask.Program, 200)
 	scheme, err := Scheme()
 	if err != nil {

@@ -214,10 +214,7 @@ func (by *Asker) fetch(ctx context.Context, spec *api.AgentCardSpec, pod *corev1
 	defer cancel()
 	scheme, port, paths := "http", int32(defaultPort), defaultPaths
 	if e := spec.Endpoint; e != nil {
-		scheme = cmp.Or(e.Scheme, scheme)
-		if e.Port > 0 {
-			port = e.Port
-		}
+		scheme, port = cmp.Or(e.Scheme, scheme), cmp.Or(e.Port, port)
 		if e.Path != "" {
 			paths = []string{e.Path}
 		}

@@ -227,9 +227,7 @@ func of(u *unstructured.Unstructured, strict bool) (e store.Entry, ok bool, err 
 		}
 	}
 	e = k.Entry(o, store.Entry{})
-	if e.UID == "" {
-		e.UID = e.Resource + "/" + e.Namespace + "/" + e.Name
-	}
+	e.UID = cmp.Or(e.UID, e.Resource+"/"+e.Namespace+"/"+e.Name)
 	return e, true, nil
 }
 

@@ -175,12 +175,11 @@ func generate(root, folder string, files *[]render.File,
 		return nil, err
 	}
 	if file := src.Kustomization(); file != "" {
-		return append(findings,
-				found...), fmt.Errorf(
-				"%s has to be built first\n  hint: let Argo CD's own kustomize "+
-					"build it (kustomize.buildOptions: --enable-alpha-plugins "+
-					"--enable-exec), or let CI commit the result of kustomize build",
-				filepath.Join(folder, file))
+		return append(findings, found...), fmt.Errorf(
+			"%s has to be built first\n  hint: let Argo CD's own kustomize "+
+				"build it (kustomize.buildOptions: --enable-alpha-plugins "+
+				"--enable-exec), or let CI commit the result of kustomize build",
+			filepath.Join(folder, file))
 	}
 	*files = append(*files, src.Files...)
 	for _, f := range found { // about excluded files

@@ -156,10 +156,9 @@ func cardsOf(src render.Source,
 				return
 			}
 			if !o.Get("metadata", "annotations", keys.RenderedFor).Exists() {
-				findings = append(findings,
-					o.Finding(finding.Info, "card/authored", at,
-						"this agent card is not signed, because it is not generated",
-						"sign its file: armature card sign FILE.json"))
+				findings = append(findings, o.Finding(finding.Info, "card/authored", at,
+					"this agent card is not signed, because it is not generated",
+					"sign its file: armature card sign FILE.json"))
 				return
 			}
 			card := packagedCard{}

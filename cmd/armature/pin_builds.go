@@ -443,10 +443,7 @@ func (p *buildPinning) printCommit(cmd *cobra.Command, u *writeback.Update, buil
 		map[string]any{"commit": result.Commit, "new": result.New, "held": held}); err != nil {
 		return err
 	}
-	to := u.Branch
-	if u.Proposal != "" {
-		to = u.Proposal
-	}
+	to := cmp.Or(u.Proposal, u.Branch)
 	for i, h := range held {
 		if result.Held[i].Unconfirmed != nil {
 			continue // an error of the command

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	slashpath "path"
@@ -103,10 +104,7 @@ func (r *reporting) run(cmd *cobra.Command, path string) error {
 	case !errors.Is(err, cli.ErrFindings): // diff has printed them
 		return err
 	}
-	name := at.Path
-	if name == "" {
-		name = "."
-	}
+	name := cmp.Or(at.Path, ".")
 	root, err := cli.RootOf(path)
 	if err != nil {
 		return err

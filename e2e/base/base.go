@@ -75,9 +75,8 @@ func Base() []File {
 	return []File{
 		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil},
 		{"tmp/", 0o1777, nil}, {Certificates, 0o644, authorities()},
-		{"etc/passwd", 0o644,
-			[]byte("root:x:0:0:root:/root:/sbin/nologin\n" +
-				"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")},
+		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/sbin/nologin\n" +
+			"nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n")},
 		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
 	}
 }

@@ -176,30 +176,27 @@ func (b *bench) size(r *report, n int) error {
 				args:    []string{b.armature, "render", "-q", c.path("in"), "-d", c.path("out")},
 				prepare: c.fresh("out"), less: b.version},
 		}},
-		{slower(n),
-			[]*subject{{name: kyaml,
-				args: []string{b.kyaml, c.path("rendered/" + workload.File(0)), c.path("in"),
-					c.path("injected")}, prepare: c.fresh("injected")}}},
+		{slower(n), []*subject{{name: kyaml,
+			args: []string{b.kyaml, c.path("rendered/" + workload.File(0)), c.path("in"),
+				c.path("injected")}, prepare: c.fresh("injected")}}},
 	}
 	if b.kustomize != "" && n <= 1000 {
 		if err := c.kustomization("exec", b.armatureFn); err != nil {
 			return err
 		}
-		groups = append(groups,
-			group{slower(n),
-				[]*subject{{name: kustomize, args: b.kustomizeBuild(c.path("exec")),
-					stdout: c.path("out.yaml")}}})
+		groups = append(groups, group{slower(n),
+			[]*subject{{name: kustomize, args: b.kustomizeBuild(c.path("exec")),
+				stdout: c.path("out.yaml")}}})
 	}
 	if b.istioctl != "" {
-		groups = append(groups,
-			group{slower(n),
-				[]*subject{{name: istioctl, stdout: c.path("out.yaml"),
-					args: []string{b.istioctl, "kube-inject", "--revision", "default",
-						"--injectConfigFile",
-						filepath.Join(b.work, "istio-sidecar-injector.config"), "--meshConfigFile",
-						filepath.Join(b.work, "istio.mesh"), "--valuesFile",
-						filepath.Join(b.work, "istio-sidecar-injector.values"), "-f",
-						c.path("all.yaml")}}}})
+		groups = append(groups, group{slower(n),
+			[]*subject{{name: istioctl, stdout: c.path("out.yaml"),
+				args: []string{b.istioctl, "kube-inject", "--revision", "default",
+					"--injectConfigFile",
+					filepath.Join(b.work, "istio-sidecar-injector.config"), "--meshConfigFile",
+					filepath.Join(b.work, "istio.mesh"), "--valuesFile",
+					filepath.Join(b.work, "istio-sidecar-injector.values"), "-f",
+					c.path("all.yaml")}}}})
 	}
 	found := row{n: n, costs: map[string]cost{}}
 	for _, g := range groups {

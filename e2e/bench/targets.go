@@ -168,9 +168,8 @@ func (b *bench) falsePositives(r *report) error {
 		`false positives: ([0-9]+ of ([0-9]+) findings in ([0-9]+) repositories, [0-9.]+ %)`,
 		"-timeout=30m", "github.com/armature-dev/armature/e2e/bench/published")
 	if m == nil {
-		r.unknown(10, promise,
-			fmt.Sprintf(
-				"ARMATURE_PUBLISHED=download go test ./e2e/bench/published printed no share (%v)", err))
+		r.unknown(10, promise, fmt.Sprintf(
+			"ARMATURE_PUBLISHED=download go test ./e2e/bench/published printed no share (%v)", err))
 		return nil
 	}
 	findings, _ := strconv.Atoi(m[2]) // digits, by the expression

@@ -31,11 +31,10 @@ var axeText = sync.OnceValue(func() string {
 // Axe fails the test with each violation that axe-core finds on the page in its current state.
 func (b *Browser) Axe() {
 	b.Helper()
-	Value[bool](b,
-		axeText()+
-			";window.axeResult = ''; axe.run(document, {resultTypes: ['violations'], iframes: "+
-			"false}).then((r) => { window.axeResult = JSON.stringify({violations: r.violations, "+
-			"passes: r.passes.length}); }); true")
+	Value[bool](b, axeText()+
+		";window.axeResult = ''; axe.run(document, {resultTypes: ['violations'], iframes: "+
+		"false}).then((r) => { window.axeResult = JSON.stringify({violations: r.violations, "+
+		"passes: r.passes.length}); }); true")
 	text := ""
 	for deadline := time.Now().Add(time.Minute); text == ""; time.Sleep(50 * time.Millisecond) {
 		if text = Value[string](b, "window.axeResult"); text == "" && time.Now().After(deadline) {

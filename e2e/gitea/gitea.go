@@ -109,9 +109,8 @@ func Start(t testing.TB, o Options) *Server {
 	s := &Server{URL: "http://" + o.Address, t: t,
 		client: &http.Client{Transport: &http.Transport{DialContext: o.Dial}, Timeout: time.Minute}}
 	ini := filepath.Join(folder, "app.ini")
-	must(t,
-		os.WriteFile(ini, fmt.Appendf(nil, config, me.Username, folder, host, port, s.URL,
-			strings.TrimSpace(string(files)), strings.Join(o.TrustedKeys, ", ")), 0o600))
+	must(t, os.WriteFile(ini, fmt.Appendf(nil, config, me.Username, folder, host, port, s.URL,
+		strings.TrimSpace(string(files)), strings.Join(o.TrustedKeys, ", ")), 0o600))
 	must(t, os.Mkdir(filepath.Join(folder, "data"), 0o700))
 
 	log := &bytes.Buffer{}

@@ -321,10 +321,9 @@ func (r *release) image(program, platform string) (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		layers = append(layers,
-			mutate.Addendum{Layer: layer,
-				History: v1.History{Created: v1.Time{Time: r.time},
-					CreatedBy: home + "/tree/main/e2e/release"}})
+		layers = append(layers, mutate.Addendum{Layer: layer,
+			History: v1.History{Created: v1.Time{Time: r.time},
+				CreatedBy: home + "/tree/main/e2e/release"}})
 	}
 	system, cpu, _ := strings.Cut(platform, "/")
 	made, err := mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image,

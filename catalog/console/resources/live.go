@@ -45,9 +45,8 @@ func DriftOf(u *unstructured.Unstructured) (out []Drift) {
 			continue
 		}
 		if size := len(m.FieldsV1.GetRawBytes()); size > maxRecord {
-			out = append(out,
-				Drift{Manager: m.Manager,
-					Field: fmt.Sprintf("more fields than are shown, %d KiB of names", size>>10)})
+			out = append(out, Drift{Manager: m.Manager,
+				Field: fmt.Sprintf("more fields than are shown, %d KiB of names", size>>10)})
 			continue
 		}
 		set := &fieldpath.Set{}

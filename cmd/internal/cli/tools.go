@@ -163,9 +163,8 @@ func toolServers(src render.Source,
 				all = append(all, s)
 			}
 			for _, b := range tools.Bindings(o) {
-				bound = append(bound,
-					named{server: b.Server,
-						place: o.Finding(finding.Error, "", b.At, "", "").Place})
+				bound = append(bound, named{server: b.Server,
+					place: o.Finding(finding.Error, "", b.At, "", "").Place})
 			}
 		})
 	}
