@@ -190,8 +190,8 @@ func (l *Login) redeem(ctx context.Context, code string, p pending) (store.Sessi
 	return session, err
 }
 
-// Grant begins a session of a person, and ends the one that the browser had. Its secret is new:
-// somebody else may have set the previous one in the browser.
+// Grant begins a session of a person, and ends the one that the browser had. Its secret is new,
+// because an attacker may have set the previous one in the browser.
 func (l *Login) Grant(w http.ResponseWriter, r *http.Request, session store.Session) error {
 	if err := l.end(r); err != nil {
 		return err

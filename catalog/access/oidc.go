@@ -121,14 +121,14 @@ func (c *LoginConfig) scopes() []string {
 	return append([]string{oidc.ScopeOpenID, "profile", "email"}, c.Scopes...)
 }
 
-// Bounds of what a provider answers.
+// Bounds of a provider's answers.
 const (
 	maxAnswer = 1 << 20
 	maxGroups = 1000
 	maxName   = 1024
 )
 
-// asking bounds the time and the size of what the provider answers.
+// asking bounds the time and the size of the provider's answers.
 func (l *Login) asking(ctx context.Context) (context.Context, context.CancelFunc) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true

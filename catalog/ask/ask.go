@@ -22,7 +22,7 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Limits of what a server may answer. Servers are not trusted.
+// Limits of a server's answers. Servers are not trusted.
 const (
 	maxDiscovery = 8 << 20 // bytes that one MCP discovery reads in all
 	maxRedirects = 3
@@ -38,7 +38,7 @@ const (
 	// a decoded tool, resource or prompt without its text
 	itemCost = 256
 
-	// MaxDecoding is what one answer may take; a text without structure may have 2.6 MiB.
+	// MaxDecoding is the memory for one answer; a text without structure may have 2.6 MiB.
 	MaxDecoding = 32 << 20
 )
 

@@ -49,7 +49,7 @@ type Endpoint struct {
 	Stateless string
 }
 
-// Discovery is what a server reports about itself.
+// Discovery is a server's report about itself.
 type Discovery struct {
 	Info  *mcp.InitializeResult
 	Items []store.Item
@@ -86,7 +86,7 @@ func Discover(ctx context.Context, dial Dial, at Endpoint,
 	if at.SSE {
 		transport = &mcp.SSEClientTransport{Endpoint: at.URL, HTTPClient: web, MaxEventSize: maxDiscovery}
 	}
-	// The SDK would log what servers write.
+	// The SDK would log the servers' text.
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{},
 		Logger: slog.New(slog.DiscardHandler)}
 	session, err := mcp.NewClient(&mcp.Implementation{Name: Program, Version: version.String()},
@@ -206,7 +206,7 @@ func collect[T any](ctx context.Context, d *Discovery, kind string, offered bool
 	return nil
 }
 
-// redact removes secrets from what a server wrote, which knows them because it was sent them.
+// redact removes secrets from a server's text. The server knows them because it was sent them.
 func redact(item *store.Item, secrets []string) error {
 	for _, secret := range secrets {
 		item.Name = strings.ReplaceAll(item.Name, secret, redacted)
@@ -223,7 +223,7 @@ func redact(item *store.Item, secrets []string) error {
 
 const redacted = "[redacted]"
 
-// Fill puts what a server reports about itself into an entry.
+// Fill writes a server's report about itself into an entry.
 func (d *Discovery) Fill(e *store.Entry, at Endpoint) {
 	clean := func(text string) string {
 		for _, s := range at.Secrets {
@@ -418,8 +418,8 @@ func RemoteEndpoint(ctx context.Context, live client.Reader,
 // maxTimeout bounds the timeouts of a RemoteMCPServer: a worker waits for them.
 const maxTimeout = time.Minute
 
-// parts returns the parts of a Secret's value that must not appear anywhere: the whole, and what
-// follows a scheme such as Bearer.
+// parts returns the parts of a Secret's value that must not appear anywhere: the whole value, and
+// the part after a scheme such as Bearer.
 func parts(value string) (out []string) {
 	if value != "" {
 		out = append(out, value)

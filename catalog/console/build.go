@@ -46,7 +46,8 @@ type pin struct {
 type causeData struct {
 	*api.FailureDetails
 	Message, Remedy string
-	// Edit is where the forge shows the line of the Dockerfile that failed, and File its name.
+	// Edit is the address of the line of the Dockerfile that failed, at its forge, and File its
+	// name.
 	Edit, File string
 }
 
@@ -166,7 +167,7 @@ func (v *Visit) mayRead(b *api.AgentBuild, kinds ...string) (bool, error) {
 	return true, nil
 }
 
-// view returns a build's last run, or what its status has if the caller may not read runs.
+// view returns a build's last run, or only the part in its status if the caller may not read runs.
 func (v *Visit) view(b *api.AgentBuild) (buildclient.View, bool, error) {
 	ok, err := v.mayRead(b, "pipelineruns.tekton.dev", "taskruns.tekton.dev")
 	if err != nil {

@@ -125,7 +125,7 @@ func brief(in any) (any, error) {
 	return o, nil
 }
 
-// kinds returns what is watched, by resource.
+// kinds returns the watched kinds, by resource.
 func (c *Cluster) kinds() map[string]client.Object {
 	agent, inventory := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
 	agent.SetGroupVersionKind(agentKind)

@@ -24,7 +24,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Console answers from the catalog's store and from what it watches of a cluster.
+// Console answers from the catalog's store and from the objects of a cluster that it watches.
 type Console struct {
 	Store store.Store
 	// Access says who a caller is and what they may see.
@@ -77,7 +77,7 @@ var sections = []section{
 	{"/packages", "Packages", "package"},
 }
 
-// Handler returns the handler of the pages and of what they load.
+// Handler returns the handler of the pages and of the files that they load.
 func (c *Console) Handler() http.Handler {
 	c.Poll, c.Beat = cmp.Or(c.Poll, time.Second), cmp.Or(c.Beat, 15*time.Second)
 	if c.Now == nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
-// entryData is what the page of an agent or tool server shows.
+// entryData is the content of the page of an agent or tool server.
 type entryData struct {
 	row
 	Noun, List, ListName string
@@ -288,7 +288,7 @@ func (c *Cluster) readKind(ctx context.Context, kind schema.GroupVersionResource
 		objects = append(objects, u)
 		return nil
 	})
-	// the page shows what was read until then
+	// The page shows the objects that were read before the limit.
 	if errors.Is(err, resources.ErrSpent) || errors.Is(err, resources.ErrTooLarge) {
 		c.log.Info("not all objects of a namespace are read", "namespace", namespace, "resource",
 			kind.Resource, "reason", err.Error())

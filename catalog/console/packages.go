@@ -34,7 +34,7 @@ type packageView struct {
 	Good            int // objects that are healthy
 	// Left are the objects of kinds and namespaces beyond what the console reads.
 	Left     int
-	contents *contents // nil where it is not read yet
+	contents *contents // nil if it is not read yet
 }
 
 // Path returns the path of its page.
@@ -50,7 +50,7 @@ func (p packageView) Drifts() (out []objectView) {
 	return out
 }
 
-// renderedView is an object with what rendering added.
+// renderedView is an object with the parts that rendering added.
 type renderedView struct {
 	apply.Entry
 	Added []resources.Added
@@ -185,7 +185,7 @@ func (c *Cluster) added(ctx context.Context, p packageView,
 		added[u.GetName()] = parts
 		return nil
 	})
-	// what was read until then is shown
+	// The objects that were read before the limit are shown.
 	if errors.Is(err, resources.ErrSpent) || errors.Is(err, resources.ErrTooLarge) {
 		c.log.Info("what rendering added is not shown of all objects", "package", p.Name,
 			"namespace", p.Namespace, "kind", like.GroupKind.String(), "reason", err.Error())
@@ -194,8 +194,8 @@ func (c *Cluster) added(ctx context.Context, p packageView,
 	return added, err
 }
 
-// Bounds of what rendering added to a package: objects that are shown, bytes that are read of
-// objects of one kind, and of what is shown of them.
+// Bounds of the parts that rendering added to a package: objects that are shown, bytes that are
+// read of objects of one kind, and bytes that are shown of them.
 const (
 	maxRendered      = 200
 	maxRenderedBytes = 16 << 20

@@ -21,7 +21,7 @@ import (
 	"github.com/armature-dev/armature/render/page/design"
 )
 
-// Page is what a person sees at an address.
+// Page is the page at an address.
 type Page struct {
 	Title string
 	// Section is the path of the section of the navigation that it belongs to.
@@ -113,7 +113,7 @@ func (c *Console) print(p *Page) ([]printed, error) {
 	return out, nil
 }
 
-// seen returns the hashes of the parts of a page, which say what a reader has.
+// seen returns the hashes of the parts of a page, which identify the state that a reader has.
 func seen(parts []printed) string {
 	var out []string
 	for _, p := range parts {

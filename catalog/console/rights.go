@@ -55,14 +55,14 @@ func (c *Cluster) needs() []need {
 	return needs
 }
 
-// rightsData is what the console itself may do.
+// rightsData has the rights of the console itself.
 type rightsData struct {
 	Namespaces []string
 	Needs      []need
 }
 
-// rightsPage shows what the console itself may do, and what is missing without a right. Every
-// person who is signed in may see it: it names rights, and no object.
+// rightsPage shows the rights of the console itself, and what is missing without each. Every person
+// who is signed in may see it: it names rights, and no object.
 func rightsPage(v *Visit) (*Page, error) {
 	c := v.Console.Cluster
 	if c == nil {

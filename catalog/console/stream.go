@@ -28,13 +28,13 @@ type streams struct {
 	open *access.Places
 
 	mu       sync.Mutex
-	version  string // of what pages show
+	version  string // of the content of pages
 	asked    time.Time
 	printing chan struct{}
 }
 
-// version returns a text that changes with what pages show, and each minute, because pages show
-// ages. The store is queried once for all streams.
+// version returns a text that changes with the content of pages, and each minute, because pages
+// show ages. The store is queried once for all streams.
 func (c *Console) version(ctx context.Context) (string, error) {
 	s := &c.streams
 	s.mu.Lock()
@@ -67,8 +67,8 @@ func (c *Console) build(r *http.Request, at *url.URL) *Page {
 	return into.page
 }
 
-// printPage builds and prints a page in another goroutine, whose stack grows, so that the stack of a
-// stream stays small.
+// printPage builds and prints a page in another goroutine, whose stack grows, so that the stack of
+// a stream stays small.
 func (c *Console) printPage(r *http.Request, at *url.URL) (page *Page, parts []printed, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -140,7 +140,7 @@ type stream struct {
 	writer  http.ResponseWriter
 	control *http.ResponseController
 	sent    time.Time
-	live    bool // the page changes without what is watched
+	live    bool // the page changes without a watched object
 }
 
 func (s *stream) send(text string) error {
@@ -185,7 +185,8 @@ func (s *stream) run() {
 // lines formats text as the data lines of an event, which CR would end, too.
 var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// update builds the page again and sends what changed. It reports whether the stream continues.
+// update builds the page again and sends the parts that changed. It reports whether the stream
+// continues.
 func (s *stream) update() bool {
 	c := s.console
 	select {

@@ -65,7 +65,7 @@ type place struct {
 	Namespace string
 }
 
-// contents is what the inventory of a package has.
+// contents is the content of a package's inventory.
 type contents struct {
 	Complete, Deleting bool
 	Entries            []apply.Entry // in order
@@ -76,12 +76,12 @@ type contents struct {
 // Bounds of a survey. If a namespace exceeds them, the rest of its objects is "not read".
 const (
 	surveyed      = 15 * time.Second // how long a survey is valid; a later page begins another one
-	resurveyed    = 2 * time.Second  // the same, where an inventory changed
+	resurveyed    = 2 * time.Second  // the same, if an inventory changed
 	surveyTime    = time.Minute      // of all
 	stockTime     = 10 * time.Second // of a namespace
 	maxStocks     = 4                // namespaces that are read at the same time
 	maxStockBytes = 64 << 20         // of the objects of a namespace, as they are transferred
-	maxStockText  = 1 << 20          // of what is kept about them, without a line for each
+	maxStockText  = 1 << 20          // of the stored state, without a line for each
 	maxEntries    = 10_000           // objects of the packages of a namespace
 	maxAllEntries = 50_000           // and of all packages
 	// pairs of a kind and a namespace that the packages of one may name
@@ -313,7 +313,7 @@ func (c *Cluster) readPlace(ctx context.Context, of string, at place, version st
 		return "Secrets are not read"
 	}
 	m, err := served.RESTMapping(at.GroupKind, version)
-	if err != nil { // it may have been applied in a version that is gone
+	if err != nil { // it may have been applied in a version that is no longer served
 		m, err = served.RESTMapping(at.GroupKind)
 	}
 	if err != nil {

@@ -105,7 +105,7 @@ const agentsResource = "agents." + keys.Kagent
 // binding is a server or agent that an agent may call.
 type binding struct {
 	Agent store.Key
-	// Kind, Namespace and Name of what it may call.
+	// Kind, Namespace and Name of the server or agent.
 	Kind, Namespace, Name string
 	// Tools that it may call; empty means all.
 	Tools []string
@@ -114,7 +114,7 @@ type binding struct {
 // AgentPath returns the path of the page of the agent.
 func (b binding) AgentPath() string { return entryPath(b.Agent) }
 
-// Path returns the path of the page of what may be called.
+// Path returns the path of the page of the server or agent.
 func (b binding) Path() string {
 	if !slices.Contains([]string{"RemoteMCPServer", "MCPServer", "Agent"}, b.Kind) {
 		return ""

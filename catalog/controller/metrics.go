@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// recorder keeps the metrics of the catalog, beside those of controller-runtime.
+// recorder has the metrics of the catalog, in addition to those of controller-runtime.
 type recorder struct {
 	set     metrics.Set
 	asks    *prometheus.CounterVec

@@ -36,7 +36,7 @@ type Reconciler struct {
 	kinds.Asker
 	// Shard of the objects to ask.
 	Shard process.Shard
-	// Events reports to users what went wrong; nil reports nothing.
+	// Events reports errors to users; nil reports nothing.
 	Events events.EventRecorder
 
 	memory  *answers.Budget
@@ -141,7 +141,7 @@ func (r *Reconciler) unclaimed(ctx context.Context, k kinds.Kind, name client.Ob
 	return multi.Errors(r.keep(ctx, a, before), r.report(ctx, k, o, a, before))
 }
 
-// known returns the stored entry of an object, or else what its status reports, which it stores.
+// known returns the stored entry of an object, or else the one in its status, which it stores.
 func known(ctx context.Context, s store.Followed, k kinds.Kind, key store.Key,
 	o client.Object) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)

@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// Card is what the catalog reads of an agent card of A2A 0.3 or 1.0.
+// Card has the fields of an agent card of A2A 0.3 or 1.0 that the catalog reads.
 type Card struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
@@ -93,7 +93,7 @@ func ReadCard(data []byte) (*Card, error) {
 	return c, nil
 }
 
-// Fill writes what the card says into an entry.
+// Fill writes the card into an entry.
 func (c *Card) Fill(e *store.Entry) {
 	e.Title, e.Description, e.Version, e.URL, e.Provider =
 		c.Name, c.Description, c.Version, c.URL, c.Provider.Organization

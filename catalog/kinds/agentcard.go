@@ -171,14 +171,14 @@ func askAgent(ctx context.Context, by *Asker, o client.Object, a *Answer,
 	return err
 }
 
-// fetched is what one pod answered.
+// fetched is the answer of one pod.
 type fetched struct {
 	store.Instance
 	ip   string
 	card *Card
 	// verdict is on the card, as it was answered.
 	verdict Verdict
-	failure *ask.Failure // nil where there is a card
+	failure *ask.Failure // nil if there is a card
 }
 
 // fetchAll asks the pods, a few at the same time, each within its own timeout.
@@ -395,7 +395,7 @@ func buildsOf(ctx context.Context, live client.Reader,
 	return builds, nil
 }
 
-// reportAgentCard writes what a sync found into the status of an AgentCard.
+// reportAgentCard writes the result of a sync into the status of an AgentCard.
 func reportAgentCard(o client.Object, a *Answer, now time.Time) {
 	_, status := CardOf(o)
 	old := *copies.Of(status)

@@ -33,7 +33,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Limits of what is verified: a card has few signatures, and an issuer few keys.
+// Limits of verification: a card has few signatures, and an issuer few keys.
 const (
 	maxSignatures = 8
 	maxKeys       = 32

@@ -54,17 +54,18 @@ type Kind struct {
 	New func() client.Object
 	// SelectsPods reports whether objects of the kind select the pods to ask.
 	SelectsPods bool
-	// rights are those that asking takes, beside reading the objects and writing their status.
+	// rights are the rights that asking needs, in addition to reading the objects and writing their
+	// status.
 	rights []Right
 
-	// read notes in an entry what an object says by itself.
+	// read fills an entry from an object itself.
 	read func(*store.Entry, client.Object)
-	// ask notes in an answer what the agent or server of an object says. An *ask.Failure becomes
-	// the state of the entry, any other error is the API server's. It is nil for objects whose
-	// agents and servers kagent asks.
+	// ask fills an answer from the agent or server of an object. An *ask.Failure becomes the state
+	// of the entry, any other error is the API server's. It is nil for objects whose agents and
+	// servers kagent asks.
 	ask func(ctx context.Context, by *Asker, o client.Object, a *Answer,
 		memory *answers.Share) error
-	// report puts an answer into the status of an object. It is nil where ask is.
+	// report writes an answer into the status of an object. It is nil if ask is.
 	report func(o client.Object, a *Answer, now time.Time)
 }
 
@@ -72,7 +73,7 @@ type Kind struct {
 type Right struct {
 	Group, Resource string
 	Verbs           []string
-	// For says what takes the right.
+	// For says what needs the right.
 	For string
 }
 
@@ -139,8 +140,8 @@ type Answer struct {
 	cards []fetched
 }
 
-// Ask asks the agent or server of an object. before is what the catalog knows, without items.
-// memory accounts for the answer until it is stored.
+// Ask asks the agent or server of an object. before is the stored entry, without items. memory
+// accounts for the answer until it is stored.
 func (k Kind) Ask(ctx context.Context, by *Asker, o client.Object, before store.Entry,
 	memory *answers.Share) (*Answer, error) {
 	if k.ask == nil {
@@ -168,7 +169,7 @@ func (a *Answer) fail(failure *ask.Failure) {
 	a.Entry.Health, a.Entry.Message = store.Failing, failure.Reason
 }
 
-// Report puts an answer into the status of an object, and reports whether the kind has one.
+// Report writes an answer into the status of an object, and reports whether the kind has one.
 func (k Kind) Report(o client.Object, a *Answer, now time.Time) bool {
 	if k.report == nil {
 		return false
@@ -196,8 +197,8 @@ func (k Kind) Entry(o client.Object, before store.Entry) store.Entry {
 	return e
 }
 
-// Of returns what an object of the catalog's kinds says by itself: its spec, and the last good
-// answer in its status. ok is false for other kinds.
+// Of returns the entry of an object of the catalog's kinds, from its spec and the last good answer
+// in its status. ok is false for other kinds.
 func Of(u *unstructured.Unstructured) (e store.Entry, ok bool, err error) { return of(u, true) }
 
 // OfLive returns the entry of an object of a cluster, as Of does. The CRDs of the cluster may have

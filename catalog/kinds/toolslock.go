@@ -22,7 +22,7 @@ type Lock struct {
 	Message string
 }
 
-// storeTimeout bounds what is read of the store: one that hangs must not occupy a worker forever.
+// storeTimeout bounds a read of the store: a store that hangs must not occupy a worker forever.
 const storeTimeout = 30 * time.Second
 
 // judgeLock compares tools with the digest that a render wrote onto the object. The tools that
@@ -60,8 +60,8 @@ func (by *Asker) judgeLock(ctx context.Context, o client.Object, a *Answer, item
 	return Lock{store.ToolsDrifted, message}, nil
 }
 
-// lockOf returns what a lock has of tools, or why they cannot be locked. It reads one tool at a
-// time, and counts its memory meanwhile.
+// lockOf returns the lock of tools, or why they cannot be locked. It reads one tool at a time, and
+// counts its memory meanwhile.
 func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.Item,
 	memory *answers.Share) (locked functionsapi.LockedToolServer, refused string, err error) {
 	locked.ToolServer = server

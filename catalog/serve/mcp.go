@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 )
 
-// SearchInput is what the tool search_catalog takes.
+// SearchInput is the input of the tool search_catalog.
 type SearchInput struct {
 	Text      string `json:"text" jsonschema:"words to search for in names, descriptions, skills, tags and tools"`
 	Kind      string `json:"kind,omitempty" jsonschema:"agent, server, skill, tool, resource or prompt; empty is any"`
@@ -21,14 +21,14 @@ type SearchInput struct {
 	Limit     int    `json:"limit,omitempty" jsonschema:"how many results at most, 1 to 100; empty is 20"`
 }
 
-// ListInput is what list_agents and list_tool_servers take.
+// ListInput is the input of list_agents and list_tool_servers.
 type ListInput struct {
 	Namespace string `json:"namespace,omitempty" jsonschema:"Kubernetes namespace; empty is all that you may see"`
 	Health    string `json:"health,omitempty" jsonschema:"Healthy, Degraded, Failing or Unknown; empty is any"`
 	After     string `json:"after,omitempty" jsonschema:"the next value of the previous page; empty is the first page"`
 }
 
-// GetInput is what get_entry takes.
+// GetInput is the input of get_entry.
 type GetInput struct {
 	Resource  string `json:"resource" jsonschema:"as returned by a list or a search, such as agentcards.kagenti.io"`
 	Namespace string `json:"namespace" jsonschema:"Kubernetes namespace"`

@@ -24,7 +24,7 @@ import (
 
 const (
 	serverSchema = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-	// officialMeta is what clients of the registry read, catalogMeta what this catalog adds.
+	// officialMeta is for clients of the registry, catalogMeta has the additions of this catalog.
 	officialMeta = "io.modelcontextprotocol.registry/official"
 	catalogMeta  = "dev.armature/catalog"
 	// unknownVersion is the version of a server that reports none which the registry accepts.
@@ -290,7 +290,7 @@ func registryText(text string) string {
 	return string(clean)
 }
 
-// registryVersion returns what a server reports as its version, if that names one version.
+// registryVersion returns a server's version, if that names one version.
 func registryVersion(text string) string {
 	if text == "" || text == "latest" || len(text) > maxVersion ||
 		strings.ContainsAny(text, "^~<>=*| /") || registryText(text) != text {

@@ -113,7 +113,7 @@ func (p Position) String() string {
 	return p.Store + "-" + strconv.FormatInt(p.Revision, 10)
 }
 
-// ParsePosition reads what String wrote.
+// ParsePosition parses the result of String.
 func ParsePosition(text string) (p Position, err error) {
 	number := text
 	if at := strings.LastIndexByte(text, '-'); at > 0 {

@@ -1,6 +1,6 @@
-// Command armature-fn is Armature as a KRM function for kustomize and kpt, as a
-// config management plugin for Argo CD, and as a post-renderer for Helm. It links
-// only what rendering needs, because hosts start it for every build.
+// Command armature-fn is Armature as a KRM function for kustomize and kpt, as a config management
+// plugin for Argo CD, and as a post-renderer for Helm. It links only the packages for rendering,
+// because hosts start it for every build.
 package main
 
 import (

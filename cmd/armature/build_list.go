@@ -38,7 +38,7 @@ func buildListCommand() *cobra.Command {
 				Objects: &list,
 				Empty:   "no AgentBuilds" + cli.Where(c.Namespace),
 			}
-			// Typed clients leave the kind out, and what is printed must be appliable.
+			// Typed clients omit the kind, and the printed objects have to be appliable.
 			list.SetGroupVersionKind(api.GroupVersion(c.Group).WithKind(api.Kind + "List"))
 			for i := range list.Items {
 				b := &list.Items[i]

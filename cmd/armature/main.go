@@ -1,5 +1,5 @@
-// Command armature is the whole tool: it renders AI-agent platforms at GitOps
-// time, plans and runs their builds, and delivers and watches what was rendered.
+// Command armature is the whole tool: it renders AI-agent platforms at GitOps time, plans and runs
+// their builds, and delivers and watches the rendered objects.
 package main
 
 import (

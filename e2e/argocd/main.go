@@ -14,9 +14,8 @@
 //
 //	argocd ask SOCKET REPOSITORY APPLICATION [NAME=VALUE...]
 //
-// is the repo-server's: it sends the repository to a plugin server and prints what that
-// answers for the application in it: whether the plugin takes it, which parameters it
-// announces, and the manifests.
+// is the repo-server's: it sends the repository to a plugin server and prints its answer for the
+// application in it: whether the plugin takes it, which parameters it announces, and the manifests.
 //
 //	argocd health SCRIPT
 //
@@ -92,7 +91,7 @@ func endWithParent(parent int) {
 	os.Exit(1)
 }
 
-// redis serves until the parent is gone. Nothing in it expires.
+// redis serves until the parent has ended. Nothing in it expires.
 func redis(parent int) error {
 	server := miniredis.NewMiniRedis()
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {

@@ -77,7 +77,7 @@ type bench struct {
 	// they are missing.
 	armature, armatureFn, copy, empty, named, kyaml, identity, kustomize, istioctl string
 
-	version cost // of `armature version`: what armature costs before it has done anything
+	version cost // of `armature version`: the cost of armature's start-up
 }
 
 func build(work string) (*bench, error) {

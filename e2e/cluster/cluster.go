@@ -59,7 +59,7 @@ func (c Cluster) Up(progress io.Writer) error {
 		return errors.New("a cluster needs root, for its namespaces and mounts\n" +
 			"  hint: run as root, or set E2E_KUBECONFIG to use another cluster")
 	}
-	if err := c.Down(); err != nil { // what a reboot left
+	if err := c.Down(); err != nil { // a reboot may have left files
 		return err
 	}
 	if err := c.start(progress); err != nil {
@@ -182,7 +182,7 @@ const ready = "ready"
 
 // Down ends the cluster and deletes everything except its logs. Without a cluster it does nothing.
 func (c Cluster) Down() error {
-	// The kernel lets process 1 go when the last of the others has gone.
+	// Process 1 ends after all its children.
 	for pid := c.pid(); pid != 0; pid = c.pid() {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("killing the cluster's first process, %d: %w", pid, err)
@@ -280,7 +280,7 @@ func (c Cluster) removeCgroups() error {
 	return nil
 }
 
-// removeCgroup waits for the kernel to notice that the last process has gone.
+// removeCgroup removes a control group once the kernel has noticed that its last process ended.
 func removeCgroup(dir string) error {
 	for range 100 {
 		err := syscall.Rmdir(dir)

@@ -172,11 +172,11 @@ func (c *ControlPlane) ready() error {
 	return nil
 }
 
-// Stop ends both servers and deletes what they wrote.
+// Stop ends both servers and deletes their files.
 func (c *ControlPlane) Stop() error {
 	err := c.KillAPIServer() // a graceful end would wait for every watch
 	if stop := c.plane.Stop(); !errors.Is(stop, syscall.ESRCH) {
-		err = multi.Errors(err, stop) // ESRCH: it is gone already
+		err = multi.Errors(err, stop) // ESRCH: it has ended already
 	}
 	err = multi.Errors(err, os.RemoveAll(c.dir))
 	for _, log := range c.logs {

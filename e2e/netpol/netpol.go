@@ -17,7 +17,7 @@ import (
 type End struct {
 	Namespace string
 	Labels    labels.Set
-	IP        string // of what is not a pod
+	IP        string // of an address outside the cluster
 }
 
 // Allows reports whether policies allow a connection: a pod that no policy selects for a direction

@@ -120,7 +120,7 @@ func Find(name string) (string, error) {
 }
 
 // Build builds a command of this repository, such as cmd/armature, in a folder. The go command
-// caches what it links for go run, so all tests share it.
+// caches the programs that it links for go run, so all tests share them.
 func Build(folder, command string, flags ...string) error {
 	root, err := Repository()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package resources reads what the console shows: from live objects of a cluster, one after the
+// Package resources reads the data of the console: from live objects of a cluster, one after the
 // other, and from the schemas of tools; for programs, from isolated runs. Only Reader and Door
 // query the cluster. Its functions for templates make untrusted text safe to show.
 package resources
@@ -101,12 +101,12 @@ type Added struct {
 	Text string
 }
 
-// Rendered reports whether an object records what rendering did to it.
+// Rendered reports whether an object records the changes of rendering.
 func Rendered(u *unstructured.Unstructured) bool {
 	return u.GetAnnotations()[keys.Injected] != "" || u.GetAnnotations()[keys.Changed] != ""
 }
 
-// AddedBy reads from the annotations of a rendered object what rendering did to it.
+// AddedBy reads the changes of rendering from the annotations of a rendered object.
 func AddedBy(u *unstructured.Unstructured) (out []Added) {
 	template, found, _ := unstructured.NestedMap(u.Object, "spec", "template")
 	if !found {
@@ -205,8 +205,8 @@ func changedBy(text string) (out []Added) {
 	return out
 }
 
-// Bounds of what is read and shown: bytes of a record, parts that rendering added to an object,
-// and bytes of each and of its name.
+// Bounds of the data that is read and shown: bytes of a record, parts that rendering added to an
+// object, and bytes of each and of its name.
 const (
 	maxRecord    = 64 << 10
 	maxAdded     = 200
@@ -252,7 +252,7 @@ func yamlOf(part any) string {
 // fit returns as much of a part as fits into left bytes, so that printing it takes no more memory
 // than what is shown.
 func fit(part any, left *int) any {
-	const least = 4 // bytes of a value and what is around it
+	const least = 4 // bytes of a value and its separators
 	*left -= least
 	switch v := part.(type) {
 	case string:

@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Bounds of what is read of objects that tenants write. The memory limit of the console and the
-// catalog together is 256 MiB.
+// Bounds for reading objects that tenants write. The memory limit of the console and the catalog
+// together is 256 MiB.
 const (
 	maxObject   = 3 << 20  // bytes of one object; the API server stores 1.5 MiB
 	maxDecoding = 32 << 20 // memory of all objects that are decoded at the same time

@@ -29,7 +29,7 @@ func Funcs(now func() time.Time) template.FuncMap {
 }
 
 // name returns a name that may be wrapped after its separators, and nowhere else. Its direction
-// does not change what is around it.
+// does not change the text around it.
 func name(s string) template.HTML {
 	var out strings.Builder
 	out.WriteString("<bdi>")

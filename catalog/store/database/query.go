@@ -51,7 +51,7 @@ func (a *arguments) conditions(q store.Query, postgres bool) string {
 	text := a.within(q.Scope, postgres)
 	for _, c := range []struct {
 		words, field, weight string
-		kinds                [2]string // of the items that are looked at
+		kinds                [2]string // of the items that are searched
 	}{
 		{q.Skill, "names", "A", [2]string{store.Skill, store.Skill}},
 		{q.Tag, "tags", "B", [2]string{string(store.Agent), string(store.Server)}},

@@ -35,8 +35,8 @@ func (s *Store) Search(ctx context.Context, q store.Query) ([]store.Hit, error) 
 	return hits, nil
 }
 
-// sqliteSearch asks for each rank by itself: bm25 would count all matches of each word, which
-// takes ten times as long if thousands match.
+// sqliteSearch queries each rank separately: bm25 would count all matches of each word, which takes
+// ten times as long if thousands match.
 func (a *arguments) sqliteSearch(q store.Query, words []string) string {
 	where := a.conditions(q, false)
 	// Conditions that the index does not know have to apply before the limit, or matches outside of

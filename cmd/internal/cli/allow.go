@@ -46,7 +46,7 @@ func Confirmation(cmd *cobra.Command, yes, stdinTaken bool) func(*apply.Plan) er
 	}
 }
 
-// Report prints what was done.
+// Report prints the result of a plan.
 type Report struct{ Format string }
 
 func (r *Report) Flags(cmd *cobra.Command) {

@@ -77,8 +77,8 @@ func (g *ImageGate) Before(ctx context.Context, at *Place, do Transformation) Tr
 	}
 }
 
-// Pass verifies the images of the output: those of all objects, and those of what kustomizations
-// among the files build.
+// Pass verifies the images of the output: those of all objects, and those of the results of
+// kustomizations among the files.
 func (g *ImageGate) Pass(ctx context.Context, at *Place, src render.Source, files []render.File,
 	config *api.RenderConfig) error {
 	if g.Policy == nil {

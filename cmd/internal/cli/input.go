@@ -77,8 +77,8 @@ func (at *Place) File(name string) string {
 	return filepath.ToSlash(filepath.Join(at.from(), filepath.FromSlash(name)))
 }
 
-// Input is what a command reads: a folder, a file or standard input, with its configuration
-// and lock, and how findings about it are reported.
+// Input is the input of a command: a folder, a file or standard input, with its configuration and
+// lock, and how findings about it are reported.
 type Input struct {
 	Config, Lock string
 	Format       string // of findings, "" is text

@@ -36,7 +36,7 @@ func ValuesFlag(cmd *cobra.Command, file *string) {
 		"file with the settings of the controllers: values of the Helm chart")
 }
 
-// Listing is what a command lists, for people and for programs.
+// Listing is a list that a command prints, for people and for programs.
 type Listing struct {
 	Columns []string // of a table; none prints it without a head
 	Wide    []string // further columns of -o wide

@@ -56,7 +56,7 @@ func ToolsFile(lock string) string { return filepath.Join(filepath.Dir(lock), to
 type named struct {
 	server api.ToolServer
 	place  finding.Place
-	object client.Object // nil where an agent binds a server that is not in the package
+	object client.Object // nil if an agent binds a server that is not in the package
 }
 
 // Ask requests the tools of all servers that a package names. The result is not valid if one of the

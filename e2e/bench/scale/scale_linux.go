@@ -28,7 +28,7 @@ const SizesVariable, BinVariable = "ARMATURE_SCALE_SIZES", "ARMATURE_SCALE_BIN"
 // Sizes returns the requested sizes, or the defaults.
 func Sizes(b *testing.B, defaults ...int) (sizes []int) {
 	b.Helper()
-	b.ReportMetric(0, "ns/op") // the table has what matters
+	b.ReportMetric(0, "ns/op") // the table has the results
 	text := os.Getenv(SizesVariable)
 	if text == "" {
 		return defaults
@@ -84,7 +84,7 @@ func (c Cost) String() string {
 	return text
 }
 
-// Row prints a row, which `make bench-scale SCALE=command` measures; peer is "" where none runs.
+// Row prints a row, which `make bench-scale SCALE=command` measures; peer is "" if none runs.
 func Row(command, what string, n int, ours Cost, peer string, theirs Cost) {
 	ratio := ""
 	if peer != "" {

@@ -218,7 +218,7 @@ func (x *Exchange) Route(host string) *Route {
 	return nil
 }
 
-// problems collects what is wrong with a configuration.
+// problems collects the errors of a configuration.
 type problems []error
 
 // when adds a problem if wrong is true.
