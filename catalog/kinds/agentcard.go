@@ -190,15 +190,14 @@ func (by *Asker) fetchAll(ctx context.Context, spec *api.AgentCardSpec, pods []c
 	for i := range pods {
 		group.Go(func() error {
 			out[i] = by.fetch(ctx, spec, &pods[i], memory)
-			if old := slices.IndexFunc(before.Instances, func(o store.Instance) bool {
-				return o.Pod == pods[i].Name
-			}); old >= 0 && out[i].card == nil {
-				out[i].Version = before.Instances[old].Version
-				out[i].Instance.Signature, out[i].Instance.SignedBy =
-					before.Instances[old].Signature, before.Instances[old].SignedBy
-				if out[i].Fetched = before.Instances[old].Fetched; before.Instances[old].Status ==
-					api.FetchSuccess {
-					out[i].Fetched = before.Fetched // kept up to date while all goes well
+			at := slices.IndexFunc(before.Instances,
+				func(o store.Instance) bool { return o.Pod == pods[i].Name })
+			if f := &out[i]; at >= 0 && f.card == nil {
+				old := before.Instances[at]
+				f.Version, f.Fetched = old.Version, old.Fetched
+				f.Instance.Signature, f.Instance.SignedBy = old.Signature, old.SignedBy
+				if old.Status == api.FetchSuccess {
+					f.Fetched = before.Fetched // kept up to date while all goes well
 				}
 			}
 			return nil

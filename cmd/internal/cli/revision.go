@@ -70,15 +70,12 @@ func FindRevision(ctx context.Context, at, ref string) (Revision, error) {
 // existing returns the nearest folder at or above a path that exists: the working tree may lack a
 // package.
 func existing(at string) string {
-	for {
+	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
 		if info, err := os.Stat(at); err == nil && info.IsDir() {
-			return at
+			break
 		}
-		if at == filepath.Dir(at) {
-			return at
-		}
-		at = filepath.Dir(at)
 	}
+	return at
 }
 
 func line(out []byte) string { return strings.TrimSuffix(string(out), "\n") }

@@ -231,8 +231,7 @@ func (t *ToolServers) fromCatalog(cmd *cobra.Command) (asking, error) {
 		s named) (found []tools.Definition, protocol string, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		resource := map[string]string{"MCPServer": "mcpservers.",
-			"RemoteMCPServer": "remotemcpservers."}[s.server.Kind] + s.server.Group
+		resource := strings.ToLower(s.server.Kind) + "s." + s.server.Group
 		e, err := c.Get(ctx, store.Key{Resource: resource,
 			Namespace: cmp.Or(s.server.Namespace, "default"), Name: s.server.Name})
 		switch {
