@@ -388,7 +388,7 @@ func RemoteEndpoint(ctx context.Context, live client.Reader,
 			if value, err = valueFrom(ctx, live, s.Namespace, h.ValueFrom); err != nil {
 				return at, err
 			}
-			if h.ValueFrom.Type == "Secret" {
+			if h.ValueFrom.Type != "ConfigMap" { // valueFrom reads a Secret
 				at.Secrets = append(at.Secrets, parts(value)...)
 			}
 		}
