@@ -19,23 +19,23 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Change is what a commit brings.
+// Change describes a commit.
 type Change struct {
 	// Message of the commit.
 	Message string
-	// Paths that differ from the older commit. Known is false if the server no longer has that
-	// commit, or too much differs, and then Paths is empty.
+	// Paths are the files that differ from the older commit. Known is false, and Paths empty, if
+	// the server no longer has that commit or too much differs.
 	Paths []string
 	Known bool
 }
 
-// maxBetween is how many commits there may be between two for their difference, on a server
-// that sends commits only as the history of a branch.
+// maxBetween is the largest distance of two commits that are compared, on a server that sends
+// commits only as the history of a branch.
 const maxBetween = 100
 
-// Change reads the message of a commit, and what differs from an older one; an empty older
-// asks for the message alone. Neither the history between them nor the content of files is
-// fetched if the server can leave them out.
+// Change reads the message of a commit, and the paths that differ from an older one unless older is
+// empty. It fetches neither the history between them nor the content of files if the server can
+// leave them out.
 func (r Repository) Change(ctx context.Context, newer, older string) (out Change, err error) {
 	folder, err := os.MkdirTemp("", "armature-change-")
 	if err != nil {
@@ -64,7 +64,7 @@ func (r Repository) Change(ctx context.Context, newer, older string) (out Change
 		return out, nil
 	}
 	before, err := object.GetCommit(objects, plumbing.NewHash(older))
-	// Not every server sends a commit by its hash.
+	// Not every server sends a commit by its hash: the second attempt reads the history.
 	for _, from := range []struct {
 		sha   string
 		depth int
@@ -74,25 +74,25 @@ func (r Repository) Change(ctx context.Context, newer, older string) (out Change
 		}
 	}
 	if err != nil {
-		return out, ctx.Err() // the history was rewritten, and the commit is gone
+		return out, ctx.Err() // the history was rewritten: the server no longer has the commit
 	}
 	out.Paths, out.Known, err = difference(ctx, objects, before.TreeHash, after.TreeHash)
 	return out, err
 }
 
 const (
-	// maxEntries of trees are compared for a difference, and maxPaths bytes of their paths.
+	// maxEntries bounds the entries of trees that are compared, and maxPaths the bytes of their
+	// paths.
 	maxEntries, maxPaths = 100_000, 8 << 20
-	// maxTree is how much one tree may have, in bytes.
+	// maxTree is the largest size of one tree, in bytes.
 	maxTree = 4 << 20
 )
 
-// difference between two trees, by the paths of files. What both have under one hash is not
-// looked at. A tree may name another one many times, so that a small pack has more paths than
-// can be listed: known is false beyond the bounds, and paths is empty then.
-func difference(
-	ctx context.Context, objects storer.EncodedObjectStorer, was, is plumbing.Hash,
-) (paths []string, known bool, err error) {
+// difference returns the paths of the files that differ between two trees. It skips subtrees that
+// are equal. A tree may name another one many times, so that a small pack has more paths than can
+// be listed: beyond the bounds, known is false and paths is empty.
+func difference(ctx context.Context, objects storer.EncodedObjectStorer,
+	was, is plumbing.Hash) (paths []string, known bool, err error) {
 	w := walk{objects: objects, entries: maxEntries, bytes: maxPaths}
 	switch err := w.compare(ctx, "", was, is); {
 	case errors.Is(err, errMany):
@@ -109,11 +109,11 @@ var errMany = errors.New("the trees have too many entries to be compared")
 // walk compares trees.
 type walk struct {
 	objects        storer.EncodedObjectStorer
-	entries, bytes int // that are left
+	entries, bytes int // the remaining budget
 	paths          []string
 }
 
-// compare two trees below a folder, which ends in a slash; the zero hash is an empty tree.
+// compare compares two trees at a folder, which ends in a slash. The zero hash is an empty tree.
 func (w *walk) compare(ctx context.Context, folder string, was, is plumbing.Hash) error {
 	before, err := w.read(ctx, was)
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *walk) compare(ctx context.Context, folder string, was, is plumbing.Hash
 	return nil
 }
 
-// entry compares what a path was and is; the zero entry is nothing.
+// entry compares the old and the new entry of a path. The zero entry is one that does not exist.
 func (w *walk) entry(ctx context.Context, path string, was, is object.TreeEntry) error {
 	if was.Hash == is.Hash && was.Mode == is.Mode {
 		return nil
@@ -163,7 +163,7 @@ func (w *walk) entry(ctx context.Context, path string, was, is object.TreeEntry)
 	return w.compare(ctx, path+"/", trees[0], trees[1])
 }
 
-// read a tree by the names of its entries.
+// read returns the entries of a tree by name.
 func (w *walk) read(ctx context.Context, hash plumbing.Hash) (map[string]object.TreeEntry, error) {
 	if err := ctx.Err(); err != nil || hash.IsZero() {
 		return nil, err

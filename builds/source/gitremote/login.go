@@ -19,17 +19,18 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// LoginError is a Secret without a login for a repository. It has none of the Secret's text.
+// LoginError reports a Secret without a login for a repository. It repeats no text of the Secret.
 type LoginError struct{ Message, Hint string }
 
 func (e *LoginError) Error() string { return e.Message + "\n  hint: " + e.Hint }
 
-// hostAnnotation and a number name a host that a Secret is for, as Tekton has it.
+// hostAnnotation is the prefix of annotations that name the hosts that a Secret is for, as in
+// Tekton. A number follows it.
 const hostAnnotation = "tekton.dev/git-"
 
-// Take returns the login of a repository from a Secret. A build names both, so that a Secret
-// goes only to the hosts that its own annotations name; over http only to those of
-// plainHTTP, which are hosts with or without a port.
+// Take returns the data of a Secret if it may be sent to a repository. A build names both, so that
+// a Secret is sent only to hosts that its own annotations name, and over http only to those in
+// plainHTTP, with or without a port.
 func Take(secret *corev1.Secret, address string,
 	plainHTTP []string) (map[string][]byte, *LoginError) {
 	endpoint, unfit := MayHave(secret, address)
@@ -45,7 +46,8 @@ func Take(secret *corev1.Secret, address string,
 	return secret.Data, nil
 }
 
-// MayHave reports why a repository's host may not have a Secret, whatever it is sent over.
+// MayHave returns the endpoint of a repository, or why a Secret may not be sent to its host over
+// any protocol.
 func MayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *LoginError) {
 	endpoint, err := transport.NewEndpoint(address)
 	if err != nil || endpoint.Host == "" {
@@ -74,7 +76,7 @@ func MayHave(secret *corev1.Secret, address string) (*transport.Endpoint, *Login
 	return endpoint, nil
 }
 
-// hostIn returns the host in an annotation, which is a URL or a host, with a port or without.
+// hostIn returns the host in an annotation, which is a URL or a host with or without a port.
 func hostIn(value string) string {
 	if u, err := url.Parse(value); err == nil && u.Host != "" {
 		return strings.ToLower(u.Host)
@@ -83,7 +85,7 @@ func hostIn(value string) string {
 	return strings.ToLower(value)
 }
 
-// hostOf returns the host of an endpoint, with its port where one is written.
+// hostOf returns the host of an endpoint, with its port unless it is the default.
 func hostOf(e *transport.Endpoint) string {
 	if e.Port == 0 || e.Port == map[string]int{"https": 443, "http": 80, "ssh": 22}[e.Protocol] {
 		return e.Host
@@ -91,8 +93,7 @@ func hostOf(e *transport.Endpoint) string {
 	return net.JoinHostPort(strings.Trim(e.Host, "[]"), strconv.Itoa(e.Port))
 }
 
-// names reports whether the host of an endpoint is among hosts. One without a port is all
-// ports of it.
+// names reports whether hosts include that of an endpoint. A host without a port matches all ports.
 func names(hosts []string, e *transport.Endpoint) bool {
 	return slices.ContainsFunc(hosts, func(host string) bool {
 		allPorts := strings.EqualFold(strings.Trim(host, "[]"), strings.Trim(e.Host, "[]"))
@@ -100,12 +101,11 @@ func names(hosts []string, e *transport.Endpoint) bool {
 	})
 }
 
-// Login of a repository from the data of a Secret: ssh-privatekey and known_hosts for SSH,
-// otherwise token or password. user is that of the token; if empty, it is the Secret's
+// Login returns the login of a repository from the data of a Secret: ssh-privatekey and known_hosts
+// for SSH, token or password otherwise. user is the user of the token, and defaults to the Secret's
 // username or git.
-func Login(
-	endpoint *transport.Endpoint, user, secret string, data map[string][]byte,
-) (transport.AuthMethod, *LoginError) {
+func Login(endpoint *transport.Endpoint, user, secret string,
+	data map[string][]byte) (transport.AuthMethod, *LoginError) {
 	unfit := func(problem, hint string) (transport.AuthMethod, *LoginError) {
 		return nil, &LoginError{fmt.Sprintf(problem, secret), hint}
 	}
@@ -139,14 +139,14 @@ func Login(
 	return &http.BasicAuth{Username: user, Password: password}, nil
 }
 
-// Token of a Secret's data, or else its password; empty for none.
+// Token returns the token in a Secret's data, or else its password, or "".
 func Token(data map[string][]byte) string {
 	return strings.TrimSpace(cmp.Or(string(data["token"]),
 		string(data[corev1.BasicAuthPasswordKey])))
 }
 
-// hostKeys reads the lines of a known_hosts file. The library reads files only,
-// and these lines are not secret.
+// hostKeys reads the lines of a known_hosts file through a temporary one, because the library reads
+// only files. The lines are not secret.
 func hostKeys(lines []byte) (*knownhosts.HostKeyDB, error) {
 	file, err := os.CreateTemp("", "known_hosts-")
 	if err != nil {

@@ -32,38 +32,38 @@ import (
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
-// Repository on a server, which is read with its history, and written.
+// Repository is a repository on a server.
 type Repository struct {
-	// URL of the repository; without Dial it may be a folder.
+	// URL of the repository. Without Dial it may be a folder.
 	URL string
-	// Auth is nil for none.
+	// Auth is the login, or nil for none.
 	Auth transport.AuthMethod
-	// Limit of a history with its folders, in bytes of packs; zero means MaxFetch.
+	// Limit bounds a history with its trees, in bytes of packs. Zero means MaxFetch.
 	Limit int64
-	// Dial guards the network of a controller. It is nil for the program of a user, who may
-	// ask any address, and whose ssh program is used.
+	// Dial opens the connections of a controller, and refuses forbidden addresses. It is nil in a
+	// user's command, which may contact any address and runs the user's ssh program.
 	Dial Dial
 }
 
 const (
-	// MaxFetch is how much a history with its folders may have, in bytes of packs.
+	// MaxFetch is the default limit of a history with its trees, in bytes of packs.
 	MaxFetch = 256 << 20
-	// timeout bounds one conversation.
+	// timeout bounds one conversation with a server.
 	timeout = 3 * time.Minute
 )
 
-// ErrMoved is a push to a reference that another writer has changed.
+// ErrMoved reports a push to a reference that another writer has changed.
 var ErrMoved = errors.New("the branch has moved")
 
-// RefusedError is a push that the server does not accept, by its own words.
+// RefusedError reports a push that the server does not accept. Text is the server's.
 type RefusedError struct{ Text string }
 
 func (e *RefusedError) Error() string { return "the server refuses the push: " + e.Text }
 
-// errNoSHA1 is a repository that go-git cannot read.
+// errNoSHA1 reports a repository that go-git cannot read.
 var errNoSHA1 = errors.New("the repository uses SHA-256, which is not supported here")
 
-// Conversation with a server that has advertised its references.
+// Conversation is a connection to a server that has advertised its references.
 type Conversation struct {
 	Refs    *packp.AdvRefs
 	upload  func(context.Context, *packp.UploadPackRequest) (io.ReadCloser, error)
@@ -71,15 +71,15 @@ type Conversation struct {
 	close   func() error
 }
 
-// Connect to read commits alone; History asks for them.
+// Connect opens a conversation that reads only commits, with History.
 func (r Repository) Connect(ctx context.Context) (*Conversation, error) {
 	return r.talk(ctx, transport.UploadPackServiceName, commit.MaxPack+1<<20)
 }
 
-// Close the conversation.
+// Close closes the conversation.
 func (c *Conversation) Close() error { return c.close() }
 
-// talk to a program of Git, which answers with at most limit bytes of objects.
+// talk starts a conversation with a Git program, and reads at most limit bytes of objects from it.
 func (r Repository) talk(ctx context.Context, program string, limit int64) (*Conversation, error) {
 	endpoint, err := transport.NewEndpoint(r.URL)
 	if err != nil {
@@ -105,9 +105,8 @@ func (r Repository) talk(ctx context.Context, program string, limit int64) (*Con
 		endpoint.Protocol)
 }
 
-func (r Repository) overHTTP(
-	ctx context.Context, endpoint *transport.Endpoint, program string, limit int64,
-) (*Conversation, error) {
+func (r Repository) overHTTP(ctx context.Context, endpoint *transport.Endpoint, program string,
+	limit int64) (*Conversation, error) {
 	client := githttp.NewClient(httpClient(r.Dial, limit))
 	if program == transport.ReceivePackServiceName {
 		session, err := client.NewReceivePackSession(endpoint, r.Auth)
@@ -132,8 +131,8 @@ func (r Repository) overHTTP(
 	return &Conversation{Refs: refs, close: session.Close, upload: upload}, err
 }
 
-// overPipes starts a process for each request: the first has advertised the references. end
-// comes after all of them.
+// overPipes starts a process for each request. The first process advertises the references. The
+// conversation calls end when it is closed.
 func overPipes(limit int64, end func() error,
 	start func() (process, error)) (*Conversation, error) {
 	first, err := openPack(start())
@@ -164,13 +163,13 @@ func overPipes(limit int64, end func() error,
 		},
 		close: func() error {
 			if first != nil {
-				_ = first.close() // it waits for a request
+				_ = first.close() // no request was sent to it
 			}
 			return end()
 		}}, nil
 }
 
-// receive sends objects and moves references.
+// receive sends objects and updates references.
 func (p *pack) receive(request *packp.ReferenceUpdateRequest) error {
 	if err := multi.Errors(request.Encode(p.in), p.in.Close()); err != nil {
 		return err
@@ -188,7 +187,7 @@ func (p *pack) receive(request *packp.ReferenceUpdateRequest) error {
 	return report.Error()
 }
 
-// localProcess starts a program of Git on this machine, or by the user's ssh, as git does.
+// localProcess starts a Git program on this machine, or through the user's ssh, as git does.
 func localProcess(ctx context.Context, endpoint *transport.Endpoint,
 	program string) (p process, err error) {
 	cmd := gitrun.Command(ctx, "", strings.TrimPrefix(program, "git-"), "--", endpoint.Path)
@@ -221,7 +220,7 @@ func localProcess(ctx context.Context, endpoint *transport.Endpoint,
 	return p, cmd.Start()
 }
 
-// References of the remote, by their full names.
+// References returns the references of the remote by their full names.
 func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -232,9 +231,9 @@ func (r Repository) References(ctx context.Context) (map[string]plumbing.Hash, e
 	return c.Refs.References, c.close()
 }
 
-// Fetch what references of the remote lead to, without files if the server can leave them
-// out; Files brings those that are needed. It returns the hashes of the references; one that
-// the remote does not have is left out.
+// Fetch fetches the objects that the named references reach, without blobs if the server supports
+// that; Files fetches the blobs that are needed. It returns the hashes of the references, and omits
+// those that the remote does not have.
 func (r Repository) Fetch(ctx context.Context, into storer.Storer,
 	names ...string) (map[string]plumbing.Hash, error) {
 	var found map[string]plumbing.Hash
@@ -254,7 +253,7 @@ func (r Repository) Fetch(ctx context.Context, into storer.Storer,
 	return found, err
 }
 
-// Files brings objects by their hashes, which a Fetch without files left out.
+// Files fetches blobs by their hashes, which Fetch left out.
 func (r Repository) Files(ctx context.Context, into storer.Storer, hashes []plumbing.Hash) error {
 	missing := slices.DeleteFunc(slices.Clone(hashes),
 		func(hash plumbing.Hash) bool { return into.HasEncodedObject(hash) == nil })
@@ -270,26 +269,26 @@ func (r Repository) fetch(ctx context.Context, into storer.Storer,
 	return again(func() ([]plumbing.Hash, error) { return r.fetchOnce(ctx, into, want) })
 }
 
-// again reads a server once more as long as it no longer has what it listed a moment ago,
-// because a branch was replaced meanwhile. once returns what it asked for.
+// maxReads bounds the retries for a server whose branches are replaced all the time.
+const maxReads = 5
+
+// again calls once again as long as the server lacks a commit that it has just advertised, because
+// a branch was replaced meanwhile. once returns the hashes that it requested.
 func again(once func() ([]plumbing.Hash, error)) error {
 	var before []plumbing.Hash
 	for try := 1; ; try++ {
-		asked, err := once()
+		wants, err := once()
 		replaced := err != nil && strings.Contains(err.Error(), "not our ref") &&
-			!slices.Equal(asked, before)
+			!slices.Equal(wants, before)
 		if !replaced || try == maxReads {
 			return err
 		}
-		before = asked
+		before = wants
 	}
 }
 
-// maxReads of a server whose branches are replaced all the time.
-const maxReads = 5
-
 func (r Repository) fetchOnce(ctx context.Context, into storer.Storer,
-	want func(*Conversation) *packp.UploadPackRequest) (asked []plumbing.Hash, err error) {
+	want func(*Conversation) *packp.UploadPackRequest) (wants []plumbing.Hash, err error) {
 	c, err := r.talk(ctx, transport.UploadPackServiceName, cmp.Or(r.Limit, MaxFetch))
 	if err != nil {
 		return nil, err
@@ -321,29 +320,27 @@ func (r Repository) fetchOnce(ctx context.Context, into storer.Storer,
 }
 
 const (
-	// maxObject is how much a file, a folder or a commit may have, in bytes.
+	// maxObject is the largest size of a blob, tree or commit, in bytes.
 	maxObject = 32 << 20
-	// maxObjects is how many a pack of a controller may have, and maxOfUser one of a user's
-	// program. Each takes perObject bytes of memory while its pack is stored, and a few
-	// bytes of a pack.
+	// maxObjects is the largest number of objects in a pack for a controller, and maxOfUser for a
+	// user's command. An object takes few bytes of a pack, but perObject bytes of memory while the
+	// pack is stored.
 	maxObjects, maxOfUser = 200_000, 4_000_000
 	perObject             = 600
-	// maxUnpacked is how much all objects of a pack may have, in bytes, which is a bound of
-	// the time; maxBases of them are kept in memory while deltas are resolved.
+	// maxUnpacked bounds the unpacked size of all objects of a pack, in bytes, and thereby the
+	// time. maxBases bytes of them stay in memory while deltas are resolved.
 	maxUnpacked, maxBases = 16 << 30, 96 << 20
-	// maxPacks is the memory of the packs of a controller that are stored at once.
+	// maxPacks is the memory for all packs that a controller stores at the same time, in bytes.
 	maxPacks = maxObjects*perObject + maxBases
 )
 
 var packs = semaphore.NewWeighted(maxPacks)
 
-// store the objects of a pack, which may be most in number. It looks through the pack first:
-// go-git keeps something of each object in memory, and unpacks what deltas build upon,
-// whatever size it has. Where share is not nil, the memory is taken of it.
-func store(
-	ctx context.Context, into storer.Storer, objects io.Reader, most uint32,
-	share *semaphore.Weighted,
-) (err error) {
+// store stores the objects of a pack, of which there may be at most most. It measures the pack
+// first, because go-git keeps part of each object in memory and unpacks the bases of deltas,
+// whatever their size. It acquires the memory from share, unless that is nil.
+func store(ctx context.Context, into storer.Storer, objects io.Reader, most uint32,
+	share *semaphore.Weighted) (err error) {
 	objects = &interruptible{ctx, objects}
 	var head [12]byte
 	if _, err := io.ReadFull(objects, head[:]); err != nil {
@@ -417,7 +414,7 @@ func measure(ctx context.Context, file io.ReadSeeker) (memory int64, err error) 
 	return int64(count)*perObject + min(unpacked, maxBases), nil
 }
 
-// interruptible reads until a context ends.
+// interruptible is a reader that fails when its context has ended.
 type interruptible struct {
 	ctx  context.Context
 	from io.Reader
@@ -430,13 +427,11 @@ func (r *interruptible) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-// Push objects of a storage and move a branch from one commit to another; the zero hash is
-// none. The server compares the old one as it moves the branch. The errors are ErrMoved, a
-// *RefusedError, or what may pass.
-func (r Repository) Push(
-	ctx context.Context, from storer.EncodedObjectStorer, objects []plumbing.Hash, branch string,
-	before, after plumbing.Hash,
-) error {
+// Push sends objects of a storage and moves a branch from one commit to another. The zero hash is a
+// branch that does not exist. The server compares the old commit when it moves the branch. Errors
+// other than ErrMoved and *RefusedError may be temporary.
+func (r Repository) Push(ctx context.Context, from storer.EncodedObjectStorer,
+	objects []plumbing.Hash, branch string, before, after plumbing.Hash) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c, err := r.talk(ctx, transport.ReceivePackServiceName, MaxFetch)
@@ -464,7 +459,8 @@ func (r Repository) Push(
 	if pushErr == nil {
 		return nil
 	}
-	// The answer may have been lost, and servers have many words for a branch that moved.
+	// The answer may have been lost, and each server words its refusal of a moved branch
+	// differently.
 	refs, err := r.References(ctx)
 	if err != nil {
 		return multi.Errors(pushErr, err)
@@ -479,14 +475,14 @@ func (r Repository) Push(
 	return ErrMoved
 }
 
-// Descends reports whether a commit has another one in its history. Both are full hashes of
-// SHA-1. A commit that the server no longer has is in no history.
+// Descends reports whether the history of newer contains older. Both are full SHA-1 hashes. A
+// commit that the server no longer has is in no history.
 func (r Repository) Descends(ctx context.Context, newer, older string) (descends bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = again(func() (asked []plumbing.Hash, err error) {
-		asked, descends, err = r.descendsOnce(ctx, plumbing.NewHash(newer), plumbing.NewHash(older))
-		return asked, err
+	err = again(func() (wants []plumbing.Hash, err error) {
+		wants, descends, err = r.descendsOnce(ctx, plumbing.NewHash(newer), plumbing.NewHash(older))
+		return wants, err
 	})
 	return descends, err
 }
@@ -502,7 +498,7 @@ func (r Repository) descendsOnce(ctx context.Context,
 	if slices.Contains(wants, to) || c.can(capability.AllowReachableSHA1InWant) {
 		wants = []plumbing.Hash{to}
 	}
-	plumbing.HashesSort(wants) // as they are compared with those of the next time
+	plumbing.HashesSort(wants) // again compares them with those of the next attempt
 	if wants = slices.Compact(wants); len(wants) > MaxTips {
 		err := fmt.Errorf("%s has more than %d branches and tags, and sends no commit by its hash",
 			r.URL, MaxTips)
@@ -511,18 +507,18 @@ func (r Repository) descendsOnce(ctx context.Context,
 	request := c.Request(packp.FilterTreeDepth(0), 0, wants...)
 	request.Haves = []plumbing.Hash{from}
 	err = c.History(ctx, history, request, func(hash plumbing.Hash) bool { return hash.IsZero() })
-	_ = c.Close() // the answer is here
+	_ = c.Close() // the answer was read
 	if _, found := history.Reaches(to, from); found {
 		return nil, true, nil
 	}
 	return request.Wants, false, err
 }
 
-// MaxTips is how many branches and tags are asked for at once.
+// MaxTips is the largest number of branches and tags in one request.
 const MaxTips = 256
 
-// Request returns a request for objects, and what they lead to in so many commits; zero is all. If
-// the server can, it leaves out what the filter says.
+// Request returns a request for objects with their history to a depth, or all of it if depth is
+// zero. It applies the filter if the server supports that.
 func (c *Conversation) Request(filter packp.Filter, depth int,
 	wants ...plumbing.Hash) *packp.UploadPackRequest {
 	request := packp.NewUploadPackRequest()
@@ -546,16 +542,14 @@ func (c *Conversation) can(name capability.Capability) bool {
 	return c.Refs.Capabilities.Supports(name)
 }
 
-// History reads what a request brings, until enough returns true.
-func (c *Conversation) History(
-	ctx context.Context, into *commit.History, request *packp.UploadPackRequest,
-	enough func(plumbing.Hash) bool,
-) error {
+// History reads the objects of a request into a history until enough returns true.
+func (c *Conversation) History(ctx context.Context, into *commit.History,
+	request *packp.UploadPackRequest, enough func(plumbing.Hash) bool) error {
 	pack, err := c.upload(ctx, request)
 	if err != nil {
 		return err
 	}
 	err = into.Read(pack, enough)
-	_ = pack.Close() // what it still has is not of interest
+	_ = pack.Close() // the rest of the pack is not needed
 	return err
 }

@@ -1,7 +1,7 @@
-// Package gitremote talks to Git servers in Git's own protocol. A server is a stranger: what it
-// may answer is bounded in size and time. go-git's own client bounds neither, dials whatever
-// address it is given, and compares the hash that a push replaces with what was fetched
-// earlier instead of leaving that to the server; of its parts are the messages and packs.
+// Package gitremote talks to Git servers in Git's own protocol. Git servers are not trusted: their
+// answers are bounded in size and time. It uses the messages and packs of go-git, but not its
+// client, which bounds neither, dials any address, and compares the hash that a push replaces with
+// an earlier fetch instead of leaving that to the server.
 package gitremote
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
+	"github.com/go-git/go-git/v5/utils/ioutil"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/armature-dev/armature/builds/source/commit"
@@ -28,27 +29,26 @@ import (
 	"github.com/armature-dev/armature/render/answers"
 )
 
-// Dial opens connections to Git servers, and refuses the addresses that tenants
-// may not have asked.
+// Dial opens connections to Git servers, and refuses addresses that tenants may not contact.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// ErrForbiddenAddress is what a Dial refuses an address with.
+// ErrForbiddenAddress is the error of a Dial that refuses an address.
 var ErrForbiddenAddress = errors.New("the address may not be contacted")
 
 const (
-	// maxRefs is how much a Git server may answer, in bytes; it is room for about
-	// 100,000 references.
+	// maxRefs bounds the references that a server advertises, in bytes: about 100,000 of them.
 	maxRefs = 8 << 20
-	// maxGitError of what it says of an error is read.
+	// maxGitError bounds the body of an error answer, in bytes.
 	maxGitError = 64 << 10
-	// maxWords are the first bytes of what a program complains of.
+	// maxWords bounds the part of a program's standard error that is kept, in bytes.
 	maxWords = 1 << 10
 )
 
-// ErrRefsTooLarge ends an answer that goes on and on.
+// ErrRefsTooLarge reports more references than maxRefs allows.
 var ErrRefsTooLarge = fmt.Errorf("the answer has more than %d MiB", maxRefs>>20)
 
-// httpClient reads at most maxRefs of each answer, or objects bytes of one with objects.
+// httpClient returns a client that reads at most objects bytes of an answer with objects, and at
+// most maxRefs of any other.
 func httpClient(dial Dial, objects int64) *http.Client {
 	return &http.Client{Transport: answers.Bounded{RoundTripper: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dial, DisableKeepAlives: true,
@@ -65,11 +65,9 @@ func httpClient(dial Dial, objects int64) *http.Client {
 	}}}
 }
 
-// sshClient connects, with the deadline of ctx, and reads at most limit bytes.
-func sshClient(
-	ctx context.Context, dial Dial, endpoint *transport.Endpoint, auth transport.AuthMethod,
-	limit int64,
-) (*ssh.Client, error) {
+// sshClient connects with the deadline of ctx, and reads at most limit bytes.
+func sshClient(ctx context.Context, dial Dial, endpoint *transport.Endpoint,
+	auth transport.AuthMethod, limit int64) (*ssh.Client, error) {
 	login, ok := auth.(gitssh.AuthMethod)
 	if !ok {
 		return nil, transport.ErrInvalidAuthMethod
@@ -98,12 +96,12 @@ func sshClient(
 	return ssh.NewClient(handshake, channels, requests), nil
 }
 
-// process is a program of Git on the server's side, or on this machine.
+// process is a Git program that runs on the server or on this machine.
 type process struct {
 	in    io.WriteCloser
 	out   io.Reader
-	head  *text.Head   // of what it complains of
-	wait  func() error // until it has ended
+	head  *text.Head   // the beginning of its standard error
+	wait  func() error // waits until it has ended
 	close func() error
 }
 
@@ -127,12 +125,12 @@ func sshProcess(client *ssh.Client, program, path string) (p process, err error)
 	return p, err
 }
 
-// remoteCommand is a program of Git with a path, for a shell.
+// remoteCommand returns the shell command that runs a Git program on a path.
 func remoteCommand(program, path string) string {
 	return program + " '" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// pack is git-upload-pack or git-receive-pack that has advertised its references.
+// pack is a git-upload-pack or git-receive-pack that has advertised its references.
 type pack struct {
 	process
 	refs *packp.AdvRefs
@@ -151,7 +149,7 @@ func openPack(from process, err error) (*pack, error) {
 		_ = p.close()
 		return nil, transport.ErrEmptyRemoteRepository
 	case err != nil:
-		_, _ = p.in.Close(), p.wait() // for what it complains of
+		_, _ = p.in.Close(), p.wait() // so that its standard error is complete
 		_ = p.close()
 		if text := strings.TrimSpace(string(p.head.Kept)); noRepository(text) {
 			return nil, transport.ErrRepositoryNotFound
@@ -163,7 +161,7 @@ func openPack(from process, err error) (*pack, error) {
 	return p, nil
 }
 
-// upload asks for objects, of at most limit bytes. Closing the answer ends the session.
+// upload requests objects of at most limit bytes. Closing the answer ends the session.
 func (p *pack) upload(request *packp.UploadPackRequest, limit int64) (io.ReadCloser, error) {
 	err := multi.Errors(request.UploadRequest.Encode(p.in), request.UploadHaves.Encode(p.in, false),
 		pktline.NewEncoder(p.in).EncodeString("done\n"), p.in.Close())
@@ -171,21 +169,15 @@ func (p *pack) upload(request *packp.UploadPackRequest, limit int64) (io.ReadClo
 		return nil, multi.Errors(err, p.close())
 	}
 	response := packp.NewUploadPackResponse(request)
-	if err := response.Decode(struct {
-		io.Reader
-		io.Closer
-	}{answers.AtMost(p.out, limit, commit.ErrTooLarge), closer(p.close)}); err != nil {
+	objects := io.NopCloser(answers.AtMost(p.out, limit, commit.ErrTooLarge))
+	if err := response.Decode(ioutil.NewReadCloserWithCloser(objects, p.close)); err != nil {
 		return nil, multi.Errors(err, p.close())
 	}
 	return response, nil
 }
 
-type closer func() error
-
-func (c closer) Close() error { return c() }
-
-// noRepository reports whether a server says over SSH that the repository does not exist, or
-// that the key may not read it.
+// noRepository reports whether a server says over SSH that the repository does not exist or that
+// the key may not read it.
 func noRepository(text string) bool {
 	text = strings.ToLower(text)
 	for _, words := range []string{
