@@ -1,10 +1,9 @@
-// Package archive hands the files of a source from one task of a build to others, by
-// digest. The volume between them is nobody's: steps of a tenant and pods that mount it
-// can write to it at any time. What is unpacked is what the digest names, or nothing.
+// Package archive passes the files of a source from one task of a build to others, by digest. The
+// volume between them is not trusted: steps of a tenant and pods that mount it can write to it at
+// any time. Unpack unpacks exactly the files that the digest names, or nothing.
 //
-// The tar has one form: the entries of a folder in the order of their names, folders
-// before what is in them, without times, owners and the modes of folders. The same files
-// have the same digest.
+// The tar has one form, so that equal files have equal digests: the entries of a folder are sorted
+// by name, a folder precedes its content, and times, owners and the modes of folders are omitted.
 package archive
 
 import (
@@ -20,11 +19,11 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// FileName of the tar in the volume. A source has no file of that name.
+// FileName is the name of the tar in the volume. A source has no file of that name.
 const FileName = ".armature-source.tar"
 
-// Limits of a source: entries, bytes of the tar, and bytes of a path and of each part
-// of it, which are Linux's own.
+// These are the limits of a source: the entries, the bytes of the tar, and the bytes of a path and
+// of each part of it. Those of paths are Linux's own.
 const (
 	maxEntries = 1 << 19
 	maxBytes   = 16 << 30
@@ -32,13 +31,13 @@ const (
 	maxPart    = 255
 )
 
-// folderMode that each unpacked folder has: those of the group of a build's steps may
-// write to it. Git knows no modes of folders.
+// folderMode is the mode of each unpacked folder, to which the group of a build's steps may write.
+// Git stores no modes of folders.
 const folderMode = 0o775
 
 var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// checkName returns an error unless name is a path within the tree, in its shortest form.
+// checkName returns an error unless name is a path within the source, in its shortest form.
 func checkName(name string) error {
 	if name == "" || len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return fmt.Errorf("%.80q is not the path of a file", name)
@@ -51,13 +50,14 @@ func checkName(name string) error {
 	return nil
 }
 
-// OpenFile opens what has to be a regular file, in a folder that others may write to. A link
-// could lead to another file of the container, and a pipe has no end.
+// OpenFile opens a file that must be regular, in a folder that tenants may write to: a link could
+// lead to another file of the container, and a pipe has no end.
 func OpenFile(root *os.Root, name string) (*os.File, os.FileInfo, error) {
 	return openAs(root, name, 0, "a regular file")
 }
 
-// openAs opens what has to be of a type. Without waiting: it may be a pipe by then.
+// openAs opens a file that must be of the given type. It does not block if the file was replaced by
+// a pipe meanwhile.
 func openAs(root *os.Root, name string, kind os.FileMode,
 	what string) (*os.File, os.FileInfo, error) {
 	info, err := root.Lstat(name)
@@ -81,13 +81,13 @@ func openAs(root *os.Root, name string, kind os.FileMode,
 	return file, now, nil
 }
 
-// links of a tree: their targets by path.
+// links are the targets of the links of a source, by path.
 type links map[string]string
 
-// maxHops from link to link, as on Linux; a path with more leads nowhere.
+// maxHops bounds the links that a path follows, as on Linux. A path with more leads nowhere.
 const maxHops = 40
 
-// check returns an error if a link leads out of the tree, by way of others too.
+// check returns an error if a link leads out of the source, directly or through other links.
 func (l links) check() error {
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		hops := 0
@@ -98,8 +98,8 @@ func (l links) check() error {
 	return nil
 }
 
-// follow a target from a folder, which is given by its parts and has no links in it.
-// What does not exist counts as a folder.
+// follow resolves a target from a folder, which is given by its parts and contains no links. A path
+// that does not exist counts as a folder.
 func (l links) follow(from []string, target string, hops *int) (to []string, inside bool) {
 	if path.IsAbs(target) {
 		return nil, false

@@ -23,14 +23,14 @@ type Pack struct {
 	From string
 	// To is the folder that receives FileName; empty is From.
 	To string
-	// KeepGit packs the entries with the name .git as well, of the source and of its
-	// submodules. Two clones of one commit differ in them.
+	// KeepGit packs the entries with the name .git as well, of the source and of its submodules.
+	// They differ between two clones of one commit.
 	KeepGit bool
 }
 
-// Run packs the source, and returns the digest of the tar. On an error there is no tar.
-// A file that is neither a regular file, a folder nor a link is an error, and so is a
-// link that leads out of the source.
+// Run packs the source and returns the digest of the tar. After an error there is no tar. A file
+// that is neither a regular file, a folder nor a link is an error, and so is a link that leads out
+// of the source.
 func (p Pack) Run() (digest string, err error) {
 	from, err := os.OpenRoot(p.From)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p Pack) Run() (digest string, err error) {
 		return "", fmt.Errorf("opening the folder for the packed source: %w", err)
 	}
 	defer to.Close()
-	if err := to.RemoveAll(FileName); err != nil { // of a run before, in a volume that is kept
+	if err := to.RemoveAll(FileName); err != nil { // an earlier run may have left it in the volume
 		return "", fmt.Errorf("making room for the packed source: %w", err)
 	}
 	out, err := to.OpenFile(FileName, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -74,7 +74,7 @@ type writer struct {
 	bytes   int64
 }
 
-// folder packs what is in a folder; "" is the source itself.
+// folder packs the content of a folder. "" is the source itself.
 func (w *writer) folder(name string) error {
 	names, err := w.list(name)
 	if err != nil {
@@ -91,13 +91,9 @@ func (w *writer) folder(name string) error {
 	return nil
 }
 
-// list the names in a folder, sorted.
+// list returns the sorted names in a folder.
 func (w *writer) list(name string) ([]string, error) {
-	at := "."
-	if name != "" {
-		at = name
-	}
-	dir, _, err := openAs(w.from, at, os.ModeDir, "a folder")
+	dir, _, err := openAs(w.from, cmp.Or(name, "."), os.ModeDir, "a folder")
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +162,8 @@ func (w *writer) file(name string) error {
 	return nil
 }
 
-// header of an entry. It does not depend on the file's owner or times, so that the same
-// file always has the same header.
+// header returns the header of an entry. It omits the owner and the times, so that equal files have
+// equal headers.
 func header(name string, kind byte, mode os.FileMode) *tar.Header {
 	return &tar.Header{Format: tar.FormatPAX, Typeflag: kind, Name: name, Mode: int64(mode),
 		ModTime: time.Unix(0, 0)}

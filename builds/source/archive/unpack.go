@@ -17,17 +17,17 @@ import (
 
 // Unpack says which source to unpack where.
 type Unpack struct {
-	// From is the folder that has FileName. Others may write to it meanwhile.
+	// From is the folder that has FileName. It is not trusted, and may change at any time.
 	From string
-	// Digest that the tar has to have: sha256: and 64 hexadecimal digits.
+	// Digest is the required digest of the tar: sha256: and 64 hexadecimal digits.
 	Digest string
-	// To is an empty folder that nobody else writes to.
+	// To is an empty folder that no other process writes to.
 	To string
 }
 
-// Run unpacks the source. Nothing is unpacked unless the tar has the digest and each of
-// its entries is a regular file, a folder or a link within the source. The tar is read
-// once: what is hashed is a copy that nobody else can open, and this is unpacked.
+// Run unpacks the source. It unpacks nothing unless the tar has the digest and each of its entries
+// is a regular file, a folder or a link within the source. It reads the tar once, into a copy that
+// no other process can open, and hashes and unpacks that copy.
 func (u Unpack) Run() error {
 	if !sha256Digest.MatchString(u.Digest) {
 		return fmt.Errorf("%.80q is not a digest: write sha256: and 64 hexadecimal digits", u.Digest)
@@ -59,24 +59,24 @@ func (u Unpack) Run() error {
 	if info.Size() > maxBytes {
 		return fmt.Errorf("the packed source has more than %d GiB", maxBytes>>30)
 	}
-	taken, err := take(packed, info.Size(), u.Digest, to)
+	private, err := take(packed, info.Size(), u.Digest, to)
 	if err != nil {
 		return err
 	}
-	defer taken.Close()
-	if err := inspect(taken); err != nil {
+	defer private.Close()
+	if err := inspect(private); err != nil {
 		return fmt.Errorf("the packed source is refused: %w", err)
 	}
-	if err := write(taken, to); err != nil {
+	if err := write(private, to); err != nil {
 		return fmt.Errorf("unpacking the source: %w", err)
 	}
 	return nil
 }
 
-// take copies a file of size bytes to a file without a name, on the volume of to. It is
-// an error if from has more or less, or does not have the digest.
+// take copies a file of size bytes to an unnamed file on the volume of to. It returns an error if
+// from has another size or another digest.
 func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, error) {
-	taken, err := to.OpenFile(FileName, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	private, err := to.OpenFile(FileName, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		err = to.Remove(FileName)
 	}
@@ -84,7 +84,7 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 		return nil, fmt.Errorf("making a file for the packed source: %w", err)
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(taken, sum), io.LimitReader(from, size+1))
+	n, err := io.Copy(io.MultiWriter(private, sum), io.LimitReader(from, size+1))
 	got := "sha256:" + hex.EncodeToString(sum.Sum(nil))
 	switch {
 	case err != nil:
@@ -96,12 +96,12 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 			"reported %s: it was changed", got, digest)
 	}
 	if err != nil {
-		return nil, multi.Errors(err, taken.Close())
+		return nil, multi.Errors(err, private.Close())
 	}
-	return taken, nil
+	return private, nil
 }
 
-// each visits the entries of a tar, with their names, which do not end in a slash.
+// each visits the entries of a tar with their names, without the slash that ends those of folders.
 func each(packed io.ReadSeeker, visit func(*tar.Header, string, io.Reader) error) error {
 	if _, err := packed.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -124,7 +124,7 @@ func each(packed io.ReadSeeker, visit func(*tar.Header, string, io.Reader) error
 	}
 }
 
-// inspect checks all entries before one is written.
+// inspect checks all entries of a tar, before the first one is written.
 func inspect(packed io.ReadSeeker) error {
 	kinds, links := map[string]byte{}, links{} // by path
 	err := each(packed, func(h *tar.Header, name string, _ io.Reader) error {
@@ -158,14 +158,14 @@ func inspect(packed io.ReadSeeker) error {
 	return links.check()
 }
 
-// write the entries of a tar that was inspected. No entry replaces another one or is written
-// through a link, even if the file system treats two names as the same.
+// write writes the entries of a tar that was inspected. No entry replaces another one or is written
+// through a link, even if the file system treats two names as equal.
 func write(packed io.ReadSeeker, to *os.Root) error {
 	top, err := to.Stat(".")
 	if err != nil {
 		return err
 	}
-	// Kubernetes sets it on volumes, so that files are the group's
+	// Kubernetes sets the setgid bit on volumes, so that files belong to the group.
 	folder := os.FileMode(folderMode) | top.Mode()&os.ModeSetgid
 	return each(packed, func(h *tar.Header, name string, content io.Reader) error {
 		switch h.Typeflag {

@@ -11,29 +11,29 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// A Git server may answer with anything, without end. Of a pack, commits and tags are
-// kept, under the hash that was computed of what came; the rest is read over. What is not
-// there, or is too large, is not a part of the history, so that less is reachable.
+// Git servers are not trusted, and their answers may have no end. A History keeps the commits and
+// tags of a pack, under the hashes that it computes of their content, and skips other objects. An
+// object that is missing or too large is not part of the history, so that fewer commits are
+// reachable.
 const (
-	// MaxPack is how much of a pack is read, in bytes.
+	// MaxPack is the largest part of a pack that is read, in bytes.
 	MaxPack = 32 << 20
-	// maxCount is how many objects a pack may have, and maxInflated how much all of them, in
-	// bytes.
+	// maxCount bounds the objects of a pack, and maxInflated their inflated size in bytes.
 	maxCount, maxInflated = 500_000, 512 << 20
 	// maxObject is the size of the largest commit that is kept, in bytes.
 	maxObject = 256 << 10
-	// maxHeld is the size of all that is kept, in bytes: some 40,000 commits.
-	maxHeld = 16 << 20
+	// maxRetained bounds the memory of all commits and tags, in bytes: about 40,000 commits.
+	maxRetained = 16 << 20
 )
 
-// ErrTooLarge is a history beyond these bounds.
+// ErrTooLarge reports a history beyond these bounds.
 var ErrTooLarge = errors.New("the history is too large to be searched")
 
 // History is a part of a repository's history. The zero History is empty.
 type History struct {
 	objects  map[plumbing.Hash]object
-	held     int
-	inflated int64 // of the pack that is read
+	retained int   // bytes of objects
+	inflated int64 // bytes of the pack that is being read
 }
 
 // object is a commit or a tag.
@@ -43,8 +43,8 @@ type object struct {
 	links []plumbing.Hash
 }
 
-// Read adds the objects of a pack. It calls enough after each object and ends when that
-// returns true; hash is zero for an object that is neither a commit nor a tag.
+// Read adds the objects of a pack. It calls enough after each object, and returns when that returns
+// true. hash is zero for an object that is neither a commit nor a tag.
 func (h *History) Read(pack io.Reader, enough func(hash plumbing.Hash) bool) error {
 	limit := &io.LimitedReader{R: pack, N: MaxPack}
 	err := h.read(limit, enough)
@@ -63,7 +63,7 @@ func (h *History) read(pack io.Reader, enough func(plumbing.Hash) bool) error {
 	if count > maxCount {
 		return ErrTooLarge
 	}
-	at := map[int64]plumbing.Hash{} // by the place in the pack
+	at := map[int64]plumbing.Hash{} // by the offset in the pack
 	h.inflated = 0
 	for range count {
 		header, err := scanner.NextObjectHeader()
@@ -84,10 +84,9 @@ func (h *History) read(pack io.Reader, enough func(plumbing.Hash) bool) error {
 	return nil
 }
 
-// add the object of a header, if it is a commit or a tag, and return its hash.
-func (h *History) add(
-	scanner *packfile.Scanner, header *packfile.ObjectHeader, at map[int64]plumbing.Hash,
-) (none plumbing.Hash, _ error) {
+// add adds the object of a header if it is a commit or a tag, and returns its hash.
+func (h *History) add(scanner *packfile.Scanner, header *packfile.ObjectHeader,
+	at map[int64]plumbing.Hash) (none plumbing.Hash, _ error) {
 	kind, base := header.Type, object{}
 	switch kind {
 	case plumbing.CommitObject, plumbing.TagObject:
@@ -132,7 +131,7 @@ func (h *History) add(
 	if err != nil {
 		return none, fmt.Errorf("object %s: %w", hash, err)
 	}
-	if h.held += len(data) + len(refers)*len(hash); h.held > maxHeld {
+	if h.retained += len(data) + len(refers)*len(hash); h.retained > maxRetained {
 		return none, ErrTooLarge
 	}
 	if h.objects == nil {
@@ -142,7 +141,7 @@ func (h *History) add(
 	return hash, nil
 }
 
-// DeltaTarget is the size of what a delta makes: its second number.
+// DeltaTarget returns the size of the object that a delta produces, which is its second number.
 func DeltaTarget(delta []byte) uint64 {
 	_, n := binary.Uvarint(delta)
 	size, m := binary.Uvarint(delta[max(n, 0):])
@@ -152,8 +151,8 @@ func DeltaTarget(delta []byte) uint64 {
 	return size
 }
 
-// Reaches reports whether a commit is tip or one of its ancestors, as far as the history
-// was read, and how many commits it is from tip on the shortest way.
+// Reaches reports whether a commit is tip or one of its ancestors, as far as the history was read,
+// and its distance from tip on the shortest path.
 func (h *History) Reaches(tip, commit plumbing.Hash) (distance int, ok bool) {
 	for range 10 { // tags of tags
 		if o := h.objects[tip]; o.kind == plumbing.TagObject {
@@ -191,8 +190,7 @@ func (h *History) Commit(hash plumbing.Hash) []byte {
 	return nil
 }
 
-// links reads the hashes that a commit or a tag object refers to: the parents of a
-// commit, the object of a tag.
+// links returns the parents of a commit, or the object of a tag.
 func links(kind plumbing.ObjectType, object []byte) (out []plumbing.Hash, err error) {
 	next := func(key string) (hash plumbing.Hash, ok bool) {
 		line, rest, _ := bytes.Cut(object, []byte("\n"))

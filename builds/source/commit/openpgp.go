@@ -21,15 +21,15 @@ const (
 	signatureEnd   = "-----END PGP SIGNATURE-----"
 )
 
-// openPGPHashes are those that a signature may use.
+// openPGPHashes are the hashes that a signature may use.
 var openPGPHashes = []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512, crypto.SHA3_256,
 	crypto.SHA3_512}
 
-// parseOpenPGPKeys reads public keys as gpg --armor --export writes them. What else is in
-// the file is an error, and so is a key that comes twice: of two copies, one may lack the
-// revocation. seen are the fingerprints of the policy's keys.
+// parseOpenPGPKeys parses public keys as gpg --armor --export writes them. Other content is an
+// error, and so is a key that occurs twice, because one of the copies may lack the revocation. seen
+// has the fingerprints of the policy's keys.
 func parseOpenPGPKeys(data []byte, seen map[string]bool) (out openpgp.EntityList, err error) {
-	defer func() { // others wrote the keys
+	defer func() { // the keys are not trusted, and the library may panic
 		if recover() != nil {
 			out, err = nil, errors.New("an OpenPGP key is malformed")
 		}
@@ -59,15 +59,15 @@ func parseOpenPGPKeys(data []byte, seen map[string]bool) (out openpgp.EntityList
 	return out, nil
 }
 
-// openPGPSigner verifies a signature by one of the policy's keys, which is neither revoked
-// nor expired now.
+// openPGPSigner verifies a signature by one of the policy's keys, which must be neither revoked nor
+// expired now.
 func (p *Policy) openPGPSigner(armored string, payload []byte,
 	now time.Time) (signer string, err error) {
 	if len(p.openPGP) == 0 {
 		return "", errors.New("it is signed with OpenPGP, and the policy has no openPGPKeys")
 	}
 	malformed := errors.New("its OpenPGP signature is malformed")
-	defer func() { // others wrote the keys and the signature
+	defer func() { // keys and signature are not trusted, and the library may panic
 		if recover() != nil {
 			signer, err = "", malformed
 		}
@@ -127,7 +127,7 @@ func (p *Policy) openPGPSigner(armored string, payload []byte,
 	return strings.TrimSpace(fmt.Sprintf("%s %X", name, owner.PrimaryKey.Fingerprint)), nil
 }
 
-// checkOpenPGPKey refuses kinds of keys that are too weak.
+// checkOpenPGPKey rejects weak kinds of keys.
 func checkOpenPGPKey(key *packet.PublicKey) error {
 	switch key.PubKeyAlgo {
 	case packet.PubKeyAlgoECDSA, packet.PubKeyAlgoEdDSA, packet.PubKeyAlgoEd25519, packet.PubKeyAlgoEd448:

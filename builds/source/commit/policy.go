@@ -1,7 +1,7 @@
-// Package commit decides whether a Git commit may be built: a policy names the branches
-// and tags that it has to be reachable from, and whose signature it has to carry. It is
-// pure: it reads packs and objects that others fetched, computes the hash of each object
-// itself, and knows no clock, network or cluster.
+// Package commit decides whether a Git commit may be built. A policy names the branches and tags
+// that the commit must be reachable from, and the keys that may sign it. The package is pure: it
+// reads packs and objects that its callers fetched, computes the hash of each object itself, and
+// uses no clock, network or cluster.
 package commit
 
 import (
@@ -31,8 +31,8 @@ type Policy struct {
 	// Tags that the commit may be reachable from, such as v*, in the same form.
 	Tags []string `json:"tags,omitempty"`
 	// AllowedSigners are files in the format of ssh-keygen ("ALLOWED SIGNERS"), and
-	// OpenPGPKeys files with armored public keys. With any of them the commit has to be
-	// signed, by a key of any of them. With neither, no signature is demanded.
+	// OpenPGPKeys are files with armored public keys. If any of them is set, the commit must be
+	// signed by a key of any of them. If none is set, no signature is required.
 	AllowedSigners []string `json:"allowedSigners,omitempty"`
 	OpenPGPKeys    []string `json:"openPGPKeys,omitempty"`
 
@@ -50,14 +50,15 @@ type policyFile struct {
 	} `json:"spec"`
 }
 
-// maxPatterns of a policy: each is compared with each branch and tag of a repository.
+// maxPatterns bounds the patterns of a policy, since each is compared with each branch and tag of a
+// repository.
 const maxPatterns = 100
 
-// PolicyKey names the file that has the policy; the policy names the others.
+// PolicyKey is the name of the file with the policy. The policy names the other files.
 const PolicyKey = "policy.yaml"
 
-// ParsePolicy reads a policy and the files that it names, by their names. Unknown fields
-// are errors, and so are those about images and packages.
+// ParsePolicy parses a policy and the files that it names. files is by name. Unknown fields are
+// errors, including those of policies for images and packages.
 func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	text, ok := files[PolicyKey]
 	if !ok {
@@ -97,16 +98,16 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	return p, nil
 }
 
-// Digest of a policy and its files: "sha256:" and 64 hexadecimal digits.
+// Digest returns the digest of a policy and its files: "sha256:" and 64 hexadecimal digits.
 func Digest(files map[string][]byte) string {
 	all, err := json.Marshal(files)
 	if err != nil {
-		panic(err) // bytes can be written as JSON
+		panic(err) // bytes can always be encoded
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(all))
 }
 
-// readSigners of the files that the policy names.
+// readSigners reads the keys from the files that the policy names.
 func (p *Policy) readSigners(files map[string][]byte) error {
 	read := func(field string, names []string, parse func([]byte) error) error {
 		if names != nil && len(names) == 0 {
@@ -140,7 +141,7 @@ func (p *Policy) readSigners(files map[string][]byte) error {
 	})
 }
 
-// Covers reports whether a ref, in full, is one of the policy's branches and tags.
+// Covers reports whether the full name of a reference matches a branch or tag of the policy.
 func (p *Policy) Covers(ref string) bool {
 	patterns := p.Branches
 	name, is := strings.CutPrefix(ref, "refs/heads/")
@@ -151,17 +152,18 @@ func (p *Policy) Covers(ref string) bool {
 		patterns = p.Tags
 	}
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		match, _ := path.Match(pattern, name) // it was tried when it was read
+		match, _ := path.Match(pattern, name) // ParsePolicy has checked the pattern
 		return match
 	})
 }
 
-// DemandsSignature reports whether a commit has to be signed.
+// DemandsSignature reports whether the policy requires a signature.
 func (p *Policy) DemandsSignature() bool { return len(p.AllowedSigners)+len(p.OpenPGPKeys) > 0 }
 
-// Signer verifies a commit, given as Git stores the object, and returns the principals or the
-// user ID that the policy has for the key, with its fingerprint. Keys have to be valid now: the
-// author of a commit chooses its dates. The error says why no allowed signer was found.
+// Signer verifies the signature of a commit, given as Git stores the object, and returns the
+// principals or the user ID that the policy has for the key, with its fingerprint. Keys must be
+// valid now, since the author of a commit chooses its dates. The error says why no allowed signer
+// was found.
 func (p *Policy) Signer(object []byte, now time.Time) (string, error) {
 	signature, payload, err := split(object)
 	if err != nil {
@@ -199,7 +201,7 @@ func split(object []byte) (signature string, payload []byte, err error) {
 			break
 		}
 		rest = rest[end:]
-		if line[0] == ' ' { // goes on with the header before
+		if line[0] == ' ' { // continues the previous header
 			if inside {
 				text.Write(line[1:])
 				continue

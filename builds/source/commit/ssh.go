@@ -19,20 +19,21 @@ import (
 type allowedSigner struct {
 	principals    string
 	key           ssh.PublicKey
-	after, before time.Time // zero: no bound
+	after, before time.Time // zero for no bound
 }
 
-// sshNamespace is the namespace of Git's signatures. It keeps a signature that ssh-keygen
-// made of a file from counting for a commit.
+// sshNamespace is the namespace of Git's signatures. A signature that ssh-keygen made of a file has
+// another one, and is not valid for a commit.
 const sshNamespace = "git"
 
-// maxPrincipals limits the principals of a line, in bytes: the status of builds has them.
+// maxPrincipals bounds the principals of a line, in bytes, since the status of builds repeats them.
 const maxPrincipals = 256
 
 // minRSA is the least size of an RSA key, in bits.
 const minRSA = 2048
 
-// parseAllowedSigners reads a file as ssh-keygen describes it: principals, options, key.
+// parseAllowedSigners parses a file of allowed signers, whose lines have principals, options and a
+// key, as ssh-keygen(1) describes.
 func parseAllowedSigners(data []byte) (out []allowedSigner, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, 64<<10)
@@ -79,7 +80,7 @@ func parseAllowedSigners(data []byte) (out []allowedSigner, err error) {
 	return out, nil
 }
 
-// readOptions of a line. git is false for a key that may sign other things alone.
+// readOptions parses the options of a line. git is false for a key that may not sign commits.
 func (s *allowedSigner) readOptions(options []string) (git bool, err error) {
 	git = true
 	for _, option := range options {
@@ -109,8 +110,8 @@ func (s *allowedSigner) readOptions(options []string) (git bool, err error) {
 	return git, nil
 }
 
-// readTime in the forms of ssh-keygen. Without a Z it is UTC as well: the controller has
-// no other time.
+// readTime parses a time in the formats of ssh-keygen. A time without a Z is UTC as well, because
+// the controller has no other time zone.
 func readTime(text string) (time.Time, error) {
 	text = strings.TrimSuffix(text, "Z")
 	for _, form := range []string{"20060102", "200601021504", "20060102150405"} {
@@ -121,7 +122,7 @@ func readTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time: write YYYYMMDD or YYYYMMDDHHMMSSZ", text)
 }
 
-// checkKey refuses keys that are too weak, and certificates.
+// checkKey rejects weak keys and certificates.
 func checkKey(key ssh.PublicKey) error {
 	switch key.Type() {
 	case ssh.KeyAlgoED25519, ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256,
@@ -139,7 +140,7 @@ func checkKey(key ssh.PublicKey) error {
 	return fmt.Errorf("keys of type %s are not supported", key.Type())
 }
 
-// sshSigner verifies a signature, and finds its key among the allowed ones.
+// sshSigner verifies an SSH signature, and returns the allowed signer that has its key.
 func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (string, error) {
 	if len(p.ssh) == 0 {
 		return "", errors.New("it is signed with SSH, and the policy has no allowedSigners")
@@ -148,7 +149,7 @@ func (p *Policy) sshSigner(armored string, payload []byte, now time.Time) (strin
 	if block == nil || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
 		return "", errors.New("its SSH signature is malformed")
 	}
-	// refuses other hashes than SHA-256 and SHA-512, of RSA too
+	// Unarmor accepts only SHA-256 and SHA-512, for RSA as well.
 	signature, err := sshsig.Unarmor([]byte(armored))
 	if err != nil {
 		return "", fmt.Errorf("its SSH signature is malformed: %.100s", err)

@@ -20,35 +20,35 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Access is what the controllers of triggers, reports and ImageUpdates have in common: how they
-// reach repositories and forges with the Secrets of tenants.
+// Access opens repositories and forges with the Secrets of tenants, for the controllers of
+// triggers, reports and ImageUpdates.
 type Access struct {
 	process.Options
 	// Live reads from the API server.
 	Live client.Reader
 	// Dial opens connections to Git servers; see gitremote.Dial.
 	Dial gitremote.Dial
-	// Forges are asked for pull requests, and show statuses.
+	// Forges opens the APIs of forges.
 	Forges *forge.Clients
 	// PlainHTTP lists hosts that a login is sent to over http as well.
 	PlainHTTP []string
-	// Group is the API group of AgentBuild, and FieldOwner that of what is written.
+	// Group is the API group of AgentBuild. FieldOwner is the field manager of writes.
 	Group, FieldOwner string
-	// Traces of builds; nil makes none.
+	// Traces records the traces of builds. It may be nil.
 	Traces *traces.Tracer
 }
 
-// Login is what a repository is opened with.
+// Login says how a repository is opened.
 type Login struct {
 	Repository string
-	// Secret has the login; without a name there is none. Field names it.
+	// Secret has the login. If it has no name, there is none. Field is the field that names it.
 	Secret types.NamespacedName
 	Field  string
 	// User of a token; see gitremote.Login.
 	User string
-	// Write makes the token of a GitHub App one that may push.
+	// Write requests a token of a GitHub App that may push.
 	Write bool
-	// Reason of a failure that ends with another spec or Secret.
+	// Reason of a failure that lasts until the spec or the Secret changes.
 	Reason string
 }
 
@@ -89,7 +89,8 @@ func (a Access) Open(ctx context.Context, l Login) (to gitremote.Repository, _ e
 	return to, nil
 }
 
-// Forge opens the API of a repository's server, of a kind that a field names.
+// Forge opens the API of a repository's server. kind is its kind, and field the field that names
+// the kind.
 func (a Access) Forge(ctx context.Context, field, kind string, l Login) (forge.Forge, error) {
 	secret, err := a.Secret(ctx, l, compose.PurposeGit)
 	if err != nil {
@@ -98,7 +99,7 @@ func (a Access) Forge(ctx context.Context, field, kind string, l Login) (forge.F
 	if _, unfit := gitremote.MayHave(secret, l.Repository); unfit != nil {
 		return nil, l.stalled("%s: %w", l.Field, unfit)
 	}
-	login, err := forge.CredentialOf(l.Secret.Namespace, secret.Data) // which goes over https
+	login, err := forge.CredentialOf(l.Secret.Namespace, secret.Data) // it is sent only over https
 	if err != nil {
 		return nil, l.stalled("%s: Secret %s: %w", l.Field, l.Secret, err)
 	}
@@ -109,8 +110,8 @@ func (a Access) Forge(ctx context.Context, field, kind string, l Login) (forge.F
 	return f, nil
 }
 
-// Secret reads the Secret of a login. One that does not exist, or is not meant for the purpose,
-// is a failure that another Secret ends.
+// Secret reads the Secret of a login. If it does not exist or is not marked for the purpose, the
+// failure is stalled.
 func (a Access) Secret(ctx context.Context, l Login,
 	purpose compose.Purpose) (*corev1.Secret, error) {
 	var secret corev1.Secret
@@ -126,10 +127,9 @@ func (a Access) Secret(ctx context.Context, l Login,
 	return &secret, nil
 }
 
-// login returns the credentials of a Secret. Findings and errors have none of its text.
-func login(
-	b *api.AgentBuild, endpoint *transport.Endpoint, secret *corev1.Secret,
-) (transport.AuthMethod, *finding.Finding) {
+// login returns the credentials in a Secret. Findings and errors repeat no text of it.
+func login(b *api.AgentBuild, endpoint *transport.Endpoint,
+	secret *corev1.Secret) (transport.AuthMethod, *finding.Finding) {
 	at := compose.Place(b).At(credentialsField)
 	if secret == nil && endpoint.Protocol == "ssh" {
 		return nil, at.Fault(api.ReasonRepositoryPrivate, "a repository over SSH needs a Secret",

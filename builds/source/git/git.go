@@ -4,6 +4,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,25 +31,25 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Commit that a revision names.
+// Commit is the commit that a revision names.
 type Commit struct {
 	SHA    string
-	Branch string // where the revision names one
+	Branch string // "" if the revision does not name a branch
 	// Verified are the policies that the commit satisfies, in the order of the question.
 	Verified []api.SourceVerification
 }
 
-// Question about a repository: the commit of its revision, and whether policies accept it.
+// Question asks for the commit of a repository's revision, and whether policies accept it.
 type Question struct {
 	Repository, Revision string
-	// Commit, if it is known already; then only the policies are checked.
+	// Commit is set if the commit is known: then only the policies are checked.
 	Commit   string
 	Policies []Policy
-	// Rerun is the request to build again, if that is why: an earlier answer does not serve it.
+	// Rerun is the request to build again, or "". An earlier answer is not reused for it.
 	Rerun string
 }
 
-// key of a question: questions that differ have different ones.
+// key returns a key that identifies the question.
 func (q Question) key() string {
 	text := q.Repository + "\n" + q.Revision + "\n" + q.Commit + "\n" + q.Rerun
 	for _, p := range q.Policies {
@@ -60,7 +61,7 @@ func (q Question) key() string {
 const (
 	// serverTimeout bounds one question to a Git server.
 	serverTimeout = 20 * time.Second
-	// workers ask Git servers at once, and workersOfOne of them for one namespace.
+	// workers is the number of concurrent questions, and workersOfOne that of one namespace.
 	workers, workersOfOne = 12, 3
 	// answerKeeps is how long an answer is reused for other builds of the same burst.
 	answerKeeps = 2 * time.Second
@@ -75,10 +76,8 @@ type Resolver struct {
 
 // NewResolver returns a resolver that reads Secrets and policies with live, and calls wake
 // with each build whose answer has arrived, until ctx ends. observe may be nil.
-func NewResolver(
-	ctx context.Context, live client.Reader, dial gitremote.Dial, wake func(types.NamespacedName),
-	observe managers.Observe,
-) *Resolver {
+func NewResolver(ctx context.Context, live client.Reader, dial gitremote.Dial,
+	wake func(types.NamespacedName), observe managers.Observe) *Resolver {
 	return &Resolver{live: live, dial: dial,
 		questions: managers.NewQuestions[Commit](ctx, managers.QuestionOptions{
 			Name: "commit", Workers: workers, MostOfOne: workersOfOne, Timeout: serverTimeout,
@@ -89,26 +88,26 @@ func NewResolver(
 // Forget drops the question of a build that was deleted or has its run.
 func (r *Resolver) Forget(build types.NamespacedName) { r.questions.Forget(build) }
 
-// Resolve answers a question; without policies a full SHA is used unchanged. The secret is
-// the login of the repository, nil for none. An answer stays for inputs until the build is
+// Resolve answers a question. Without policies, it returns a full SHA unchanged. secret has the
+// login of the repository, and may be nil. An answer is kept for inputs until the build is
 // forgotten. The errors are those of managers.Questions.
 func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	inputs api.Inputs) (Commit, error) {
-	if q.Commit == "" && api.IsCommit(q.Revision) { // which needs no Git server
+	if q.Commit == "" && api.IsCommit(q.Revision) { // no Git server is needed
 		q.Commit = q.Revision
 	}
 	if q.Commit != "" && len(q.Policies) == 0 {
 		return Commit{SHA: q.Commit}, nil
 	}
 	key := q.key() + "\n" + b.Spec.Source.RepoUser
-	var asWas *metav1.ObjectMeta
+	var seen *metav1.ObjectMeta
 	if secret != nil {
-		asWas = &metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name,
+		seen = &metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name,
 			UID: secret.UID, ResourceVersion: secret.ResourceVersion}
-		key += "\n" + string(asWas.UID) + asWas.ResourceVersion
+		key += "\n" + string(seen.UID) + seen.ResourceVersion
 	}
-	// A waiting question keeps little in memory: it reads Secret and policies when its turn comes.
-	// If they have changed, it is another question, which the build asks next.
+	// A waiting question keeps little in memory: it reads the Secret and the policies when its turn
+	// comes. If they have changed, the build asks a new question.
 	own := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name}}
 	own.Spec.Source.RepoUser = b.Spec.Source.RepoUser
 	q.Policies = slices.Clone(q.Policies)
@@ -117,7 +116,7 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	}
 	build := client.ObjectKeyFromObject(b)
 	answer, err := r.questions.Get(build, key, inputs, func(ctx context.Context) (Commit, error) {
-		secret, err := unchanged(ctx, r.live, asWas)
+		secret, err := unchanged(ctx, r.live, seen)
 		if err != nil {
 			return Commit{}, err
 		}
@@ -133,7 +132,7 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 		return ask(ctx, r.dial, own, again, secret)
 	})
 	var problem *finding.Finding
-	if errors.As(err, &problem) { // asked for another build, perhaps
+	if errors.As(err, &problem) { // the question may be that of another build
 		mine := *problem
 		mine.Place = compose.Place(b).At(mine.Field)
 		return Commit{}, &mine
@@ -141,34 +140,34 @@ func (r *Resolver) Resolve(b *api.AgentBuild, q Question, secret *corev1.Secret,
 	return answer, err
 }
 
-// unchanged reads a Secret, which must be as it was; nil is none.
+// unchanged reads a Secret, and returns an error if it differs from the version that was seen. It
+// returns nil if seen is nil.
 func unchanged(ctx context.Context, live client.Reader,
-	was *metav1.ObjectMeta) (*corev1.Secret, error) {
-	if was == nil {
+	seen *metav1.ObjectMeta) (*corev1.Secret, error) {
+	if seen == nil {
 		return nil, nil
 	}
-	key, secret := types.NamespacedName{Namespace: was.Namespace, Name: was.Name}, &corev1.Secret{}
+	key, secret := client.ObjectKey{Namespace: seen.Namespace, Name: seen.Name}, &corev1.Secret{}
 	if err := live.Get(ctx, key, secret); err != nil {
 		return nil, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	if secret.UID != was.UID || secret.ResourceVersion != was.ResourceVersion {
+	if secret.UID != seen.UID || secret.ResourceVersion != seen.ResourceVersion {
 		return nil, fmt.Errorf("Secret %s has changed", key)
 	}
 	return secret, nil
 }
 
-// Fields that the findings of a source name.
+// These are the fields that findings about a source name.
 const (
 	repositoryField  = "spec.source.sourceRepository"
 	revisionField    = "spec.source.sourceRevision"
 	credentialsField = "spec.source.sourceCredentials"
 )
 
-// ask a server: list the references of the repository, pick the revision's, and verify
-// its commit.
-func ask(
-	ctx context.Context, dial gitremote.Dial, b *api.AgentBuild, q Question, secret *corev1.Secret,
-) (Commit, error) {
+// ask lists the references of the repository, picks the one of the revision, and verifies its
+// commit.
+func ask(ctx context.Context, dial gitremote.Dial, b *api.AgentBuild, q Question,
+	secret *corev1.Secret) (Commit, error) {
 	repository, err := gitrepo.Parse(q.Repository)
 	if err != nil {
 		return Commit{}, compose.Place(b).At(repositoryField).Fault(api.ReasonInvalidBuild,
@@ -183,15 +182,12 @@ func ask(
 	if problem != nil {
 		return Commit{}, problem
 	}
-	later := func(err error) error { // it may answer then
+	temporary := func(err error) error { // a later attempt may succeed
 		return fmt.Errorf("asking %s for %q: %s", shown, q.Revision, err.Error())
 	}
 	connected, err := gitremote.Repository{URL: shown, Auth: auth, Dial: dial}.Connect(ctx)
 	if err != nil {
-		if fault := connectFault(b, shown, secret, err); fault != nil {
-			return Commit{}, fault
-		}
-		return Commit{}, later(err)
+		return Commit{}, cmp.Or(connectFault(b, shown, secret, err), temporary(err))
 	}
 	server := &server{connected}
 	defer func() { _ = server.Close() }()
@@ -203,13 +199,13 @@ func ask(
 	}
 	out.Verified, err = server.verify(ctx, b, shown, out.SHA, q.Policies, time.Now())
 	if err != nil && !errors.As(err, new(*finding.Finding)) {
-		return Commit{}, later(err)
+		return Commit{}, temporary(err)
 	}
 	return out, err
 }
 
-// connectFault returns what a user has to do about a server that could not be reached, or nil if
-// it may answer later.
+// connectFault returns the finding about a server that could not be reached, or nil if a later
+// attempt may succeed.
 func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err error) error {
 	bad := func(reason, field, message, hint string) error {
 		return compose.Place(b).At(field).Fault(reason, message, hint)
@@ -258,7 +254,8 @@ func connectFault(b *api.AgentBuild, shown string, secret *corev1.Secret, err er
 
 var shortSHA = regexp.MustCompile(`^[0-9a-f]{4,39}$`)
 
-// noRevision names the branch or tag that was meant, or else the default branch.
+// noRevision returns the finding about a revision that does not exist. It suggests a similar branch
+// or tag, or else the default branch.
 func noRevision(b *api.AgentBuild, shown, revision string, refs *packp.AdvRefs) error {
 	hint := "use a branch, a tag, a full ref or a full commit SHA"
 	if shortSHA.MatchString(revision) {
@@ -274,11 +271,11 @@ func noRevision(b *api.AgentBuild, shown, revision string, refs *packp.AdvRefs) 
 	return compose.Place(b).At(revisionField).Fault(api.ReasonRevisionNotFound, message, hint)
 }
 
-// maxShownRef bounds a name of the server's that is repeated, in bytes.
+// maxShownRef is the longest name of a server's reference that a finding repeats, in bytes.
 const maxShownRef = 100
 
-// similar returns the branch or tag that differs from a revision by a typing error, the first by
-// name. It takes main and master for each other.
+// similar returns the first branch or tag by name that differs from a revision by a typing error.
+// It treats main and master as similar.
 func similar(revision string, refs *packp.AdvRefs) (name string) {
 	other := map[string]string{"main": "master", "master": "main"}[revision]
 	for ref := range refs.References {
@@ -297,7 +294,7 @@ func similar(revision string, refs *packp.AdvRefs) (name string) {
 	return text.Printable(name)
 }
 
-// headOf returns the full name of the default branch, "" if the server does not say.
+// headOf returns the full name of the default branch, or "" if the server does not report it.
 func headOf(refs *packp.AdvRefs) (branch string) {
 	for _, target := range refs.Capabilities.Get(capability.SymRef) {
 		if name, is := strings.CutPrefix(target, "HEAD:"); is {
@@ -307,8 +304,8 @@ func headOf(refs *packp.AdvRefs) (branch string) {
 	return branch
 }
 
-// pick the commit of a revision; the zero value if no reference has its name.
-func pick(refs *packp.AdvRefs, revision string) (out Commit) {
+// pick returns the commit of a revision, or the zero value if no reference has its name.
+func pick(refs *packp.AdvRefs, revision string) Commit {
 	if head := headOf(refs); revision == "HEAD" && head != "" {
 		revision = head
 	} else if revision == "HEAD" && refs.Head != nil {
@@ -320,13 +317,11 @@ func pick(refs *packp.AdvRefs, revision string) (out Commit) {
 		if !ok {
 			hash, ok = refs.References[name]
 		}
-		if ok {
-			out.SHA = hash.String()
-			if branch, is := strings.CutPrefix(name, "refs/heads/"); is {
-				out.Branch = branch
-			}
-			return out
+		if branch, is := strings.CutPrefix(name, "refs/heads/"); ok && is {
+			return Commit{SHA: hash.String(), Branch: branch}
+		} else if ok {
+			return Commit{SHA: hash.String()}
 		}
 	}
-	return out
+	return Commit{}
 }

@@ -25,35 +25,35 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// A host of Git repositories serves every commit by its SHA: those of forks, of pull requests, and
-// those that were removed from a branch. A full SHA therefore does not show who accepted the
-// commit. If a policy judges the commit, the controller reads the history itself before it creates
-// the run: the run is made for that commit, and the clone step can check out no other.
+// A Git host serves every commit by its SHA: those of forks, of pull requests, and those that were
+// removed from a branch. A full SHA therefore does not show who accepted the commit. If a policy
+// judges the commit, the controller reads the history itself before it creates the run. The run is
+// created for that commit, and the clone step can check out no other.
 //
-// The server is asked for what a branch has and the commit has not ("want" the branch,
-// "have" the commit), without trees and files: a few commits where the commit is the
-// branch's, the branch's part of the history where it is a fork's. The hash of each
-// object is computed, so that a server can deny that a commit is reachable, and cannot
-// make one reachable from the branch that it advertises.
+// The controller requests the objects that a branch has and the commit lacks ("want" the branch,
+// "have" the commit), without trees and files. These are a few commits if the commit is on the
+// branch, and the history of the branch since they diverged if it is a fork's. The controller
+// computes the hash of each object. A server can therefore hide that a commit is reachable, but
+// cannot make one reachable from the branch that it advertises.
 
-// Reasons of refusals by a policy.
+// Reasons are the reasons of refusals by a policy.
 var Reasons = []string{api.ReasonSourcePolicy, api.ReasonNotReachable, api.ReasonNotSigned,
 	api.ReasonHistoryTooLarge}
 
-// Policy for the commit of a build, as its ConfigMap has it. A tenant writes some of them,
-// so that they are parsed beside the reconciles, as servers are asked.
+// Policy is a policy for the commit of a build, in a ConfigMap. Tenants write some of them, so that
+// they are parsed outside of the reconciles, as servers are asked.
 type Policy struct {
 	Key types.NamespacedName // of the ConfigMap
-	// Platform is true for the policy of the template, which the tenant does not write.
+	// Platform is true for the policy of the template, which the tenant cannot write.
 	Platform bool
-	// Digest of all that the ConfigMap has.
+	// Digest is the digest of the ConfigMap's content.
 	Digest string
-	field  string            // that names it
+	field  string            // the field that names the ConfigMap
 	files  map[string][]byte // nil while its question waits
 }
 
-// Policies of a build, not read yet: that of its template, in the platform's namespace,
-// and that of its spec. template is empty where the template names none.
+// Policies returns the policies of a build, without reading them: that of its template, in the
+// platform's namespace, and that of its spec. template is empty if the template names none.
 func Policies(b *api.AgentBuild, platform, template string) (out []Policy) {
 	if template != "" {
 		key := types.NamespacedName{Namespace: platform, Name: template}
@@ -66,8 +66,8 @@ func Policies(b *api.AgentBuild, platform, template string) (out []Policy) {
 	return out
 }
 
-// ReadPolicies reads policies from the API server, each time. A *finding.Finding is for the
-// author of the policy.
+// ReadPolicies reads policies from the API server. A *finding.Finding is for the author of the
+// policy.
 func ReadPolicies(ctx context.Context, live client.Reader, b *api.AgentBuild,
 	policies []Policy) ([]Policy, error) {
 	out := slices.Clone(policies)
@@ -101,21 +101,20 @@ func ReadFiles(ctx context.Context, live client.Reader,
 	return files, nil
 }
 
-// unfit is a policy that cannot be used, for its author.
+// unfit returns the finding about a policy that cannot be used.
 func (p Policy) unfit(b *api.AgentBuild, err error) error {
 	return compose.Place(b).At(p.field).Fault(api.ReasonSourcePolicy,
 		fmt.Sprintf("the policy for the source, ConfigMap %s, cannot be used: %v", p.Key, err),
 		"see docs/builds-attest.md, Verified sources; the build continues automatically")
 }
 
-// server answers about the commits of a repository.
+// server reads the commits of a repository.
 type server struct{ *gitremote.Conversation }
 
-// verify a commit against each policy. A *finding.Finding is for the user; other
-// errors may pass.
-func (s *server) verify(
-	ctx context.Context, b *api.AgentBuild, shown, sha string, policies []Policy, now time.Time,
-) (out []api.SourceVerification, _ error) {
+// verify verifies a commit against each policy. A *finding.Finding is for the user; other errors
+// may be temporary.
+func (s *server) verify(ctx context.Context, b *api.AgentBuild, shown, sha string,
+	policies []Policy, now time.Time) (out []api.SourceVerification, _ error) {
 	if len(policies) == 0 {
 		return nil, nil
 	}
@@ -174,7 +173,7 @@ func (s *server) verify(
 	return out, nil
 }
 
-// policyRefs lists a policy's branches and tags for people.
+// policyRefs lists a policy's branches and tags for a message.
 func policyRefs(p *commit.Policy) string {
 	var parts []string
 	for word, names := range map[string][]string{"branch": p.Branches, "tag": p.Tags} {
@@ -188,17 +187,14 @@ func policyRefs(p *commit.Policy) string {
 
 // tip is a branch or tag.
 type tip struct {
-	name string // in full
-	hash plumbing.Hash
-	// distance of the commit, which is in its history.
-	distance int
+	name     string // in full
+	hash     plumbing.Hash
+	distance int // of the commit in its history
 }
 
-// find a branch or tag of the policy that the commit is reachable from; nil if it is not
-// reachable from any.
-func (s *server) find(
-	ctx context.Context, history *commit.History, policy *commit.Policy, sha plumbing.Hash,
-) (*tip, error) {
+// find returns a branch or tag of the policy that the commit is reachable from, or nil.
+func (s *server) find(ctx context.Context, history *commit.History, policy *commit.Policy,
+	sha plumbing.Hash) (*tip, error) {
 	var tips []tip
 	for name, hash := range s.Refs.References {
 		if policy.Covers(name) {
@@ -226,7 +222,7 @@ func (s *server) find(
 		}
 		return nil
 	}
-	if t := reached(); t != nil { // by what was read for another policy
+	if t := reached(); t != nil { // the history that was read for another policy may suffice
 		return t, nil
 	}
 	request := s.Request(packp.FilterTreeDepth(0), 0)
@@ -239,7 +235,7 @@ func (s *server) find(
 		if !hash.IsZero() || asked {
 			return false
 		}
-		// From here on come trees and files of a server that cannot leave them out.
+		// From here on, a server that cannot leave out trees and files sends them.
 		asked = true
 		return reached() != nil
 	})
@@ -249,8 +245,8 @@ func (s *server) find(
 	return nil, err
 }
 
-// object of a commit that is in the history of a branch or tag. It is asked for by way of
-// these: not every server sends a commit by its SHA.
+// object returns a commit that is in the history of a branch or tag. It requests the branch or tag,
+// because not every server sends a commit by its SHA.
 func (s *server) object(ctx context.Context, history *commit.History, from tip,
 	sha plumbing.Hash) ([]byte, error) {
 	if object := history.Commit(sha); object != nil {
