@@ -24,7 +24,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/pin"
 )
 
-// edit puts images into the text of a lock, nil for none, and changes only their lines.
+// edit puts images into the text of a lock and changes only their lines. The text is nil if there
+// is no lock yet.
 func edit(text []byte, file string, changed []Built) ([]byte, error) {
 	var before api.ImageLockSpec
 	title := pin.Title
@@ -64,7 +65,7 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 	if was, err := pin.Format(title, before); err == nil && bytes.Equal(was, text) {
 		return whole, nil
 	}
-	// A person formatted it.
+	// A person formatted the lock: edit only the lines of the images.
 	if err := editLines(o, changed); err != nil {
 		return nil, fmt.Errorf("%s: %w\n  hint: run `armature pin`, which formats it", file, err)
 	}
@@ -84,7 +85,8 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 	return out, nil
 }
 
-// editLines of the entries of a lock. A commit is quoted, since one of digits is a number.
+// editLines edits the entries of a lock. It quotes commits, since one of digits is a number in
+// YAML.
 func editLines(o *krm.Object, changed []Built) error {
 	for _, b := range changed {
 		var found krm.Node
@@ -98,8 +100,7 @@ func editLines(o *krm.Object, changed []Built) error {
 		case !found.Exists():
 			entry := fmt.Sprintf("- commit: %q\n  image: %s\n  name: %s\n  namespace: %s\n",
 				b.Commit, b.Image, b.Name, b.Namespace)
-			_, err = o.Insert(o.Root(), []string{"spec", "builds"},
-				[]byte(entry), false)
+			_, err = o.Insert(o.Root(), []string{"spec", "builds"}, []byte(entry), false)
 		case commit.Exists():
 			if _, err = o.ReplaceField(commit, "commit", strconv.Quote(b.Commit)); err == nil {
 				_, err = o.ReplaceField(found.Get("image"), "image", b.Image)
@@ -117,7 +118,8 @@ func editLines(o *krm.Object, changed []Built) error {
 	return nil
 }
 
-// message of a commit. Its last paragraph has trailers, a group for each image.
+// message returns the message of a commit. Its last paragraph has a group of trailers for each
+// image.
 func message(lock string, changed []Built) string {
 	var out strings.Builder
 	if b := changed[0]; len(changed) == 1 {
@@ -137,20 +139,21 @@ func message(lock string, changed []Built) string {
 	return out.String()
 }
 
-// trailer that each commit of a write-back has.
+// trailer is in each commit of a write-back.
 const trailer = "Armature-Build"
 
-// setTrailer names the set of images, for people: a commit of a forge cannot be predicted.
+// setTrailer returns a trailer that identifies the set of images for a reader, because the hash of
+// a commit that a forge creates cannot be predicted.
 func setTrailer(changed []Built) string {
 	hash := sha256.New()
-	for _, b := range changed { // in the order of their names
+	for _, b := range changed { // sorted by name
 		fmt.Fprintf(hash, "%s %s %s\n", b.key(), b.Image, b.Commit)
 	}
 	return fmt.Sprintf("Armature-Set: sha256:%x\n", hash.Sum(nil))
 }
 
-// push commits a lock on top of head, to a branch that is at onto. The same lock on the same head
-// is the same commit: its time is that of the newest image.
+// push commits a lock on top of head, and pushes it to a branch that is at onto. Equal locks on
+// equal heads are equal commits, whose time is that of the newest image.
 func (u *Update) push(ctx context.Context, c *clone, head, onto plumbing.Hash, want forge.Commit,
 	changed []Built) (string, error) {
 	parent, err := object.GetCommit(c.objects, head)
@@ -216,7 +219,7 @@ func (u *Update) push(ctx context.Context, c *clone, head, onto plumbing.Hash, w
 	return commit.String(), err
 }
 
-// signature of a commit; empty if commits are not signed.
+// signature returns the signature of a commit, or "" if commits are not signed.
 func (u *Update) signature(c *object.Commit) (string, error) {
 	encoded := &plumbing.MemoryObject{}
 	if err := c.EncodeWithoutSignature(encoded); err != nil || u.Sign == nil {
@@ -233,8 +236,8 @@ func (u *Update) signature(c *object.Commit) (string, error) {
 	return u.Sign(payload, c.Committer.When)
 }
 
-// proposed looks at the branch of a pull request. same reports that it brings this lock to
-// head already. A commit of somebody else is a *ForeignError.
+// proposed checks the branch of a pull request. same reports that the branch already brings this
+// lock to head. A commit of another author is a *ForeignError.
 func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash,
 	content []byte) (same bool, err error) {
 	if tip.IsZero() {
@@ -251,7 +254,8 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 	if merged, err := at.IsAncestor(base); err != nil || merged {
 		return false, err
 	}
-	// Ours is one commit on top of what the branch was once, which changes images in the lock.
+	// A write-back adds one commit to a former head of the branch, which changes images in the
+	// lock.
 	foreign := func(c *object.Commit) error {
 		return &ForeignError{u.Proposal, c.Hash.String(), text.Plain(c.Author.Name)}
 	}
@@ -262,9 +266,9 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 	if err != nil {
 		return false, err
 	}
-	if ours, err := u.ours(ctx, at); err != nil {
+	if own, err := u.wrote(ctx, at); err != nil {
 		return false, err
-	} else if !ours {
+	} else if !own {
 		return false, foreign(at)
 	}
 	if known, err := parent.IsAncestor(base); err != nil {
@@ -285,9 +289,9 @@ func (u *Update) proposed(ctx context.Context, c *clone, head, tip plumbing.Hash
 	return bytes.Equal(has, content), err
 }
 
-// ours reports whether a commit has the author of this Update's commits, and the signature of its
-// key if it signs. Anybody can write a message.
-func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
+// wrote reports whether a commit has the author of this Update's commits, and the signature of its
+// key if it signs. The message is no evidence, because any author can copy it.
+func (u *Update) wrote(ctx context.Context, c *object.Commit) (bool, error) {
 	if u.API != nil {
 		return u.API.Wrote(ctx, c.Hash.String())
 	}
@@ -298,10 +302,11 @@ func (u *Update) ours(ctx context.Context, c *object.Commit) (bool, error) {
 	return strings.TrimSpace(signature) == strings.TrimSpace(c.PGPSignature), err
 }
 
-// imagesMark begins the line of a pull request's text that names its digests.
+// imagesMark begins the line of a pull request's body that lists its digests.
 const imagesMark = "<!-- armature-images: "
 
-// Text of the pull request for the commit. Rejected reads the images from its body.
+// Text returns the text of the pull request for the commit. Rejected reads the images from its
+// body.
 func (r Result) Text() (title, body string) {
 	var digests strings.Builder
 	for _, b := range r.Changed {
@@ -313,9 +318,9 @@ func (r Result) Text() (title, body string) {
 		digests.String(), r.Message)
 }
 
-// Rejected returns the digests of the images of pull requests between two branches that were closed
-// without a merge. Only pull requests of the account itself count: everybody who sees a branch may
-// open a pull request of it, with any text, and close it.
+// Rejected returns the digests of the images in pull requests between two branches that were closed
+// without a merge. It considers only pull requests of the account itself, because any user who can
+// read a branch may open a pull request for it with any text, and close it.
 func Rejected(ctx context.Context, f forge.Forge, head, base string) (digests []string, err error) {
 	pulls, err := f.PullRequests(ctx, head)
 	if err != nil {

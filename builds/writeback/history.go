@@ -18,28 +18,27 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// clone is what was fetched of a remote.
+// clone has the objects that were fetched from a remote.
 type clone struct {
 	from    gitremote.Repository
 	path    string // of the lock
 	objects storage.Storer
 }
 
-// state of the lock from a commit on, until the state before it in the list.
+// state is the content of the lock from a commit on, until the previous state in the list.
 type state struct {
 	commit plumbing.Hash
-	text   []byte // of the newest state; nil if there is no lock
+	text   []byte // only of the newest state, and nil if there is no lock
 	builds map[string]api.LockedBuild
 }
 
-const (
-	// maxCommits of a branch are looked at for changes of the lock, and maxStates of these.
-	maxCommits, maxStates = 50_000, 2_000
-)
+// maxCommits bounds the commits of a branch that are searched for changes of the lock, and
+// maxStates the states of the lock.
+const maxCommits, maxStates = 50_000, 2_000
 
-// history of the lock on a branch, newest first; the first is what the branch has. It
-// follows first parents: what counts is what the branch had, however commits came to it. A
-// lock that cannot be read is skipped, but for the newest.
+// history returns the states of the lock on a branch, the newest first. It follows first parents,
+// because only the content of the branch counts, not how commits came to it. It skips older locks
+// that cannot be read.
 func (c *clone) history(ctx context.Context, head plumbing.Hash) (states []state, err error) {
 	type version struct{ commit, blob plumbing.Hash }
 	var versions []version
@@ -98,7 +97,7 @@ func (c *clone) history(ctx context.Context, head plumbing.Hash) (states []state
 	return states, nil
 }
 
-// blob of the lock in a commit; zero if it has none.
+// blob returns the hash of the lock in a commit, or zero if the commit has none.
 func (c *clone) blob(commit *object.Commit) (none plumbing.Hash, _ error) {
 	tree, err := commit.Tree()
 	if err != nil {
@@ -120,8 +119,8 @@ func (c *clone) blob(commit *object.Commit) (none plumbing.Hash, _ error) {
 	return entry.Hash, nil
 }
 
-// imagesAlone reports whether a commit differs from its parent in the lock alone, and there in
-// the images of builds.
+// imagesAlone reports whether a commit differs from its parent only in the images of builds in the
+// lock.
 func (c *clone) imagesAlone(ctx context.Context, parent, commit *object.Commit) (bool, error) {
 	was, err := parent.Tree()
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *clone) imagesAlone(ctx context.Context, parent, commit *object.Commit) 
 			return false, err
 		}
 		if locks[i], err = parse(text, c.path); err != nil {
-			return false, nil // a person wrote it
+			return false, nil // a person changed the lock
 		}
 		locks[i].Builds = nil
 	}
@@ -173,7 +172,7 @@ func (c *clone) read(hash plumbing.Hash) ([]byte, error) {
 	return []byte(text), err
 }
 
-// parse a lock.
+// parse parses a lock.
 func parse(text []byte, file string) (api.ImageLockSpec, error) {
 	lock, findings := render.ReadLock(text, file)
 	for _, f := range findings {
@@ -192,10 +191,10 @@ func builds(spec api.ImageLockSpec) map[string]api.LockedBuild {
 	return all
 }
 
-// rejected returns the commit that took an image, or another image of the same source commit, out
-// of the lock in favour of none or of one that the lock had before it, or "". It compares what the
-// locks contain, because a squash or a rebase loses signatures and trailers, and a person may
-// revert by hand. Putting the image in again lifts that.
+// rejected returns the commit that removed an image, or another image of the same source commit,
+// from the lock or replaced it by one that the lock had before, or "". It compares the content of
+// the locks, because a squash or a rebase loses signatures and trailers, and a person may revert by
+// hand. An image that was added again is not rejected.
 func rejected(states []state, b Built) string {
 	same := func(other api.LockedBuild) bool {
 		return other.Image == b.Image ||

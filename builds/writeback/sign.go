@@ -14,14 +14,12 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Signer returns the armored signature of the payload of a commit, made at a time. It is
-// deterministic: a commit that is made again after a crash, or by another replica, is the same
-// commit.
+// Signer returns the armored signature of the payload of a commit at a time. It is deterministic,
+// so that a commit that is created again after a crash, or by another replica, is the same commit.
 type Signer func(payload []byte, at time.Time) (string, error)
 
-// ReadSigner reads a private key as ssh-keygen or gpg --armor --export-secret-keys writes
-// it. passphrase is empty for none. Keys whose signatures are random, such as ECDSA of SSH,
-// are refused.
+// ReadSigner parses a private key as ssh-keygen or gpg --armor --export-secret-keys writes it. An
+// empty passphrase means none. It rejects keys whose signatures are random, such as SSH's ECDSA.
 func ReadSigner(key, passphrase []byte) (Signer, error) {
 	if bytes.Contains(key, []byte("BEGIN PGP PRIVATE KEY BLOCK")) {
 		return openPGPSigner(key, passphrase)

@@ -1,7 +1,7 @@
-// Package writeback puts the images of finished builds into the armature.lock of a branch,
-// as one commit per set of images. Git is the only memory: what the branch has, and what
-// people took out of it again, is read from its history each time, so that a write-back
-// that was killed anywhere is continued by the next one.
+// Package writeback writes the images of finished builds into the armature.lock of a branch, with
+// one commit per set of images. Its only state is Git: each write-back reads the history of the
+// lock, including the images that people removed. If it is killed at any point, the next one
+// continues it.
 package writeback
 
 import (
@@ -41,10 +41,10 @@ type Built struct {
 	api.LockedBuild
 	// Repository of the source, in the form of gitrepo.
 	Repository string
-	// Run is the PipelineRun that built it, as status has it.
+	// Run is the name of the PipelineRun that built it, from status.
 	Run string
-	// Attestation is the digest of its verified provenance; empty if it is unattested. Write sets
-	// it, by Update.Attested.
+	// Attestation is the digest of its verified provenance, or empty if it is unattested. Write
+	// sets it with Update.Attested.
 	Attestation string
 	// Finished is when the run ended.
 	Finished time.Time
@@ -53,11 +53,11 @@ type Built struct {
 // key identifies the AgentBuild: namespace/name.
 func (b Built) key() string { return b.Namespace + "/" + b.Name }
 
-// digest of the image.
+// digest returns the digest of the image.
 func (b Built) digest() string { return b.Image[strings.LastIndex(b.Image, "@")+1:] }
 
-// Of an AgentBuild that is ready, as its status says. ok is false for every other one, and for
-// those of pull requests.
+// Of returns the image of an AgentBuild that is ready according to its status. ok is false for
+// other builds, and for those of pull requests.
 func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
 	s := b.Status
 	if !meta.IsStatusConditionTrue(s.Conditions, buildapi.ConditionReady) ||
@@ -80,54 +80,54 @@ func Of(b *buildapi.AgentBuild) (built Built, ok bool) {
 // Update writes one lock on one branch.
 type Update struct {
 	Remote gitremote.Repository
-	// Branch that has the lock, without refs/heads/.
+	// Branch has the lock. It is without refs/heads/.
 	Branch string
 	// Path of the lock in the repository, with slashes.
 	Path string
-	// Proposal is the branch that gets the commit for a pull request into Branch. It is
-	// replaced as long as nobody else committed to it. If empty, Branch gets the commit.
+	// Proposal is the branch that gets the commit for a pull request into Branch. It is replaced
+	// unless another author committed to it. If empty, Branch gets the commit.
 	Proposal string
-	// API makes the commit, instead of Git; nil is Git. The author is its account then, and
-	// Name, Email and Sign are not used.
+	// API creates the commit instead of Git. Its account is the author then, and Name, Email and
+	// Sign are not used. Nil means Git.
 	API forge.Forge
 	// Name and Email of the author and committer.
 	Name, Email string
-	// Sign a commit; nil leaves it unsigned. The same commit gets the same signature.
+	// Sign signs a commit. Equal commits get equal signatures. Nil leaves commits unsigned.
 	Sign Signer
-	// Attested returns the verified statement about an image of a build, the zero Statement if it
-	// is unattested; nil is unattested for all. An error keeps the image from being written.
+	// Attested returns the verified statement about an image of a build, or the zero Statement if
+	// it is unattested. An image for which it returns an error is not written. Nil means that all
+	// images are unattested.
 	Attested func(ctx context.Context, b Built) (attest.Statement, error)
-	// Verify an image before it is written; nil accepts all.
+	// Verify verifies an image before it is written. Nil accepts all images.
 	Verify func(ctx context.Context, b Built) error
 	// Descends reports whether the commit of a build has another commit in its history.
 	Descends func(ctx context.Context, b Built, older string) (bool, error)
 	// Accept are digests of images that are written although they are held back.
 	Accept []string
-	// Written are the images that were written to Branch earlier, as far as it is known
-	// outside of Git, and Rejected the digests of pull requests that were closed unmerged.
+	// Written are images that are known, from a source other than Git, to have been written to
+	// Branch. Rejected are the digests of pull requests that were closed unmerged.
 	Written, Rejected []string
 }
 
 // Held is an image that is not written.
 type Held struct {
 	api.LockedBuild
-	// Why, for people.
+	// Why is the reason, as a message.
 	Why string
-	// Unconfirmed is what Attested or the check of status failed with, nil if it is held back for
-	// another reason. No Accept overrides it.
+	// Unconfirmed is the error of Attested or of the check of status, or nil if the image is held
+	// back for another reason. Accept does not override it.
 	Unconfirmed error
 }
 
-// Result of a write-back.
+// Result is the result of a write-back.
 type Result struct {
-	// Head is the commit of Branch that was looked at.
+	// Head is the commit of Branch that was read.
 	Head string
-	// Commit that has the images: a new one, or the one that was there. It is empty if
-	// there was nothing to write.
+	// Commit has the images. It is empty if there was nothing to write.
 	Commit string
-	// New is true if Commit was written now.
+	// New is true if this write-back created Commit.
 	New bool
-	// Changed are the images that Commit brings, and Held those that it does not.
+	// Changed are the images that Commit adds, and Held those that it does not.
 	Changed []Built
 	Held    []Held
 	// Message of the commit.
@@ -139,10 +139,10 @@ const (
 	maxLock  = 4 << 20 // bytes of a lock that is read
 )
 
-// ErrNoBranch is a branch that the remote does not have.
+// ErrNoBranch reports that the remote does not have the branch.
 var ErrNoBranch = errors.New("the repository has no such branch")
 
-// ForeignError is a branch for a pull request that somebody else committed to.
+// ForeignError reports that another author committed to the branch for a pull request.
 type ForeignError struct{ Branch, Commit, Author string }
 
 func (e *ForeignError) Error() string {
@@ -151,7 +151,7 @@ func (e *ForeignError) Error() string {
 		e.Commit, e.Author)
 }
 
-// Check reports what is wrong with the fields before anything is read.
+// Check validates the fields, before anything is read.
 func (u *Update) Check() error {
 	var failed []error
 	for _, name := range []string{u.Branch, cmp.Or(u.Proposal, "x")} {
@@ -164,8 +164,7 @@ func (u *Update) Check() error {
 	if u.Proposal == u.Branch {
 		failed = append(failed, errors.New("a pull request cannot merge a branch into itself"))
 	}
-	if !fs.ValidPath(u.Path) || u.Path == "." ||
-		strings.ContainsFunc(u.Path, unicode.IsControl) ||
+	if !fs.ValidPath(u.Path) || u.Path == "." || strings.ContainsFunc(u.Path, unicode.IsControl) ||
 		slices.Contains(strings.Split(strings.ToLower(u.Path), "/"), ".git") {
 		failed = append(failed,
 			fmt.Errorf("%q is not the path of a lock in the repository: use one such as "+
@@ -182,9 +181,9 @@ func (u *Update) Check() error {
 	return multi.Errors(failed...)
 }
 
-// Write brings the lock up to date with what was built, by at most one commit. If another
-// writer moves the branch meanwhile, it starts again from what the branch is then. An error
-// leaves the branches as they were, or with the one whole commit.
+// Write updates the lock to the images that were built, with at most one commit. If another writer
+// moves the branch meanwhile, it starts again from the new state. After an error the branches are
+// unchanged, or have the whole commit.
 func (u *Update) Write(ctx context.Context, built []Built) (Result, error) {
 	if err := u.Check(); err != nil {
 		return Result{}, err
@@ -268,8 +267,8 @@ func (u *Update) once(ctx context.Context, built []Built) (result Result, err er
 	return result, nil
 }
 
-// moved is the error of a try as ErrMoved where a branch is no longer what was read: servers
-// no longer give the objects of a commit that a branch has left.
+// moved returns the error of an attempt as ErrMoved if a branch has moved since it was read,
+// because servers do not send the objects of a commit that is no longer on a branch.
 func (u *Update) moved(ctx context.Context, tips map[string]plumbing.Hash, branches []string,
 	err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, gitremote.ErrMoved) || len(tips) == 0 {
@@ -283,7 +282,7 @@ func (u *Update) moved(ctx context.Context, tips map[string]plumbing.Hash, branc
 	return fmt.Errorf("%w: %w", gitremote.ErrMoved, err)
 }
 
-// choose the images that are written.
+// choose sorts the images into those that are written and those that are held back.
 func (u *Update) choose(ctx context.Context, result *Result, states []state, built []Built) error {
 	built = slices.SortedFunc(slices.Values(built),
 		func(a, b Built) int { return strings.Compare(a.key(), b.key()) })
@@ -320,7 +319,8 @@ func (u *Update) choose(ctx context.Context, result *Result, states []state, bui
 	return nil
 }
 
-// confirm what status says of an image: its form, and by the verified statement the rest.
+// confirm checks the form of an image in status, and takes the remaining facts from the verified
+// statement.
 func (u *Update) confirm(ctx context.Context, b *Built) error {
 	fault := func(message string) error {
 		at := finding.Place{Object: finding.Ref{Kind: buildapi.Kind, Namespace: b.Namespace,
@@ -348,7 +348,7 @@ func (u *Update) confirm(ctx context.Context, b *Built) error {
 	return nil
 }
 
-// holds says why an image is held back; "" is not at all.
+// holds returns why an image is held back, or "" if it is not.
 func (u *Update) holds(ctx context.Context, states []state, b Built,
 	now api.LockedBuild) (why string, err error) {
 	if slices.Contains(u.Accept, b.digest()) {

@@ -1,5 +1,5 @@
-// Package imageupdate reconciles ImageUpdates: what builds/writeback writes for a command,
-// it writes whenever a build of the namespace has finished.
+// Package imageupdate reconciles ImageUpdates: it runs builds/writeback whenever a build of the
+// namespace has finished.
 package imageupdate
 
 import (
@@ -38,29 +38,30 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Options are those of the controller. ImageUpdates of a shard write the builds of all shards, and
-// those of their own as soon as they have finished.
+// Options are the options of the controller. ImageUpdates of a shard write the builds of all
+// shards: those of their own shard as soon as they have finished, and others at the interval.
 type Options struct {
 	git.Access
-	// Statement returns what the platform attested about an image of a build; see
-	// attester.Verifier. Required.
+	// Statement returns the platform's attestation of an image of a build; see attester.Verifier.
+	// It is required.
 	Statement func(ctx context.Context, build *buildapi.AgentBuild,
 		image string) (attest.Statement, error)
 }
 
 const (
-	// workers are at work at once, one for a namespace. writers of them read and write: a
-	// history may take memory and disk. A server that does not answer takes no writer.
+	// workers is the number of concurrent reconciles, of which a namespace has one. Only writers of
+	// them read histories and write, because a history may take memory and disk. A server that does
+	// not answer occupies no writer.
 	workers, writers = 16, 2
-	// maxSilence of a server in the middle of an answer.
+	// maxSilence is the longest pause of a server in an answer.
 	maxSilence = 20 * time.Second
-	// maxHistory of a repository, in bytes of packs.
+	// maxHistory bounds the history of a repository, in bytes of packs.
 	maxHistory = 64 << 20
-	// maxTime of one write-back, with all its conversations.
+	// maxTime bounds one write-back with all its conversations.
 	maxTime = 2 * time.Minute
-	// maxInvalid is the time after which a Secret or a policy is read again.
+	// maxInvalid is the time after which an invalid Secret or policy is read again.
 	maxInvalid = 30 * time.Second
-	// maxListed bounds the lists of status, and maxText each text in it, in bytes.
+	// maxListed bounds the lists in status, and maxText each text in it, in bytes.
 	maxListed, maxText = 100, 1024
 )
 
@@ -68,11 +69,11 @@ type reconciler struct {
 	client.Client
 	Options
 	events  events.EventRecorder
-	writing chan struct{} // those who write
+	writing chan struct{} // a semaphore of writers
 }
 
-// Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing on a
-// cluster that does not know ImageUpdate.
+// Setup adds the controller to a manager whose cache has AgentBuilds. It does nothing in a cluster
+// without the CRD of ImageUpdate.
 func Setup(mgr ctrl.Manager, o Options) error {
 	if _, err := mgr.GetRESTMapper().RESTMapping(api.GroupVersion.WithKind(api.Kind).GroupKind(),
 		api.GroupVersion.Version); meta.IsNoMatchError(err) {
@@ -85,7 +86,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	o.Dial = impatient(o.Dial, maxSilence)
 	r := &reconciler{Client: mgr.GetClient(), Options: o,
 		events: mgr.GetEventRecorder(o.FieldOwner), writing: make(chan struct{}, writers)}
-	fair := managers.NewFairness(workers, 1) // a slow server of one namespace takes one worker
+	fair := managers.NewFairness(workers, 1) // slow servers of one namespace occupy one worker
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("imageupdate").
 		For(&api.ImageUpdate{},
@@ -102,7 +103,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 					is, isReady := writeback.Of(after)
 					return wasReady != isReady || was.Image != is.Image || was.Commit != is.Commit
 				},
-				// What is in the lock stays.
+				// The lock keeps the image of a deleted build.
 				DeleteFunc: func(event.DeleteEvent) bool { return false },
 			})).
 		WithOptions(fair.Options(time.Second, 5*time.Minute)).
@@ -113,11 +114,11 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// updatesOf a build: those of its namespace that name it, or all builds.
+// updatesOf returns the ImageUpdates of a build's namespace that name the build, or all builds.
 func (r *reconciler) updatesOf(ctx context.Context, o client.Object) (out []reconcile.Request) {
 	var all api.ImageUpdateList
 	if err := r.List(ctx, &all, client.InNamespace(o.GetNamespace())); err != nil {
-		return nil // of the cache, which does not fail
+		return nil // reads of the cache do not fail
 	}
 	for _, u := range all.Items {
 		if covers(&u, o.GetName()) && r.Shard.Has(&u) {
@@ -131,7 +132,7 @@ func covers(u *api.ImageUpdate, build string) bool {
 	return len(u.Spec.Builds) == 0 || slices.Contains(u.Spec.Builds, build)
 }
 
-// Reconcile one ImageUpdate.
+// Reconcile reconciles one ImageUpdate.
 func (r *reconciler) Reconcile(ctx context.Context,
 	request reconcile.Request) (reconcile.Result, error) {
 	var u api.ImageUpdate
@@ -186,7 +187,7 @@ func (r *reconciler) Reconcile(ctx context.Context,
 	return reconcile.Result{RequeueAfter: interval}, nil
 }
 
-// builds that are finished, by name, what is written of them, and the digest of that.
+// builds returns the finished builds by name, their images, and a digest of the images.
 func (r *reconciler) builds(ctx context.Context,
 	u *api.ImageUpdate) (found map[string]*buildapi.AgentBuild, built []writeback.Built, set string,
 	err error) {
@@ -212,7 +213,7 @@ func (r *reconciler) builds(ctx context.Context,
 	return found, built, "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// failureOf returns the failure of an update, or nil.
+// failureOf returns the error of an update as a failure, or nil.
 func failureOf(u *api.ImageUpdate, err error) *process.Failure {
 	stalled := func(reason string) *process.Failure { return process.Stalled(reason, err) }
 	switch {
@@ -233,12 +234,12 @@ func failureOf(u *api.ImageUpdate, err error) *process.Failure {
 	return process.FailureOf(err, api.ReasonFailed)
 }
 
-// invalid is a failure that ends with another spec, Secret or ConfigMap.
+// invalid returns a failure that lasts until the spec, a Secret or a ConfigMap changes.
 func invalid(format string, args ...any) *process.Failure {
 	return process.Stalled(api.ReasonInvalid, fmt.Errorf(format, args...))
 }
 
-// outcome reports an update in the condition.
+// outcome reports the result of an update in the condition.
 func (r *reconciler) outcome(u *api.ImageUpdate, failed *process.Failure) {
 	switch {
 	case failed != nil:
@@ -260,7 +261,7 @@ func (r *reconciler) outcome(u *api.ImageUpdate, failed *process.Failure) {
 	}
 }
 
-// report sets the condition, and an event where it changes.
+// report sets the condition, and records an event if it changes.
 func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, reason, message string) {
 	message = shorten(message)
 	conditions := process.Conditions{List: &u.Status.Conditions, Generation: u.Generation}
@@ -273,21 +274,21 @@ func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, r
 	}
 }
 
-// shorten a text that servers and policies had a hand in.
+// shorten makes a text printable and cuts it to maxText bytes. Servers and policies may be its
+// authors.
 func shorten(content string) string {
 	content = text.Plain(content)
 	return strings.ToValidUTF8(content[:min(len(content), maxText)], "")
 }
 
-// patch the status where it has changed.
+// patch writes the changes of the status.
 func (r *reconciler) patch(ctx context.Context, before, after *api.ImageUpdate) error {
-	err := r.Status().Patch(ctx, after, client.MergeFrom(before),
-		client.FieldOwner(r.FieldOwner))
+	err := r.Status().Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(r.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 
-// impatient opens connections that end when nothing comes for a while; nil stays the network as
-// it is.
+// impatient returns a Dial whose connections fail if nothing arrives for the given time. It returns
+// nil for nil.
 func impatient(dial gitremote.Dial, silence time.Duration) gitremote.Dial {
 	if dial == nil {
 		return nil
@@ -301,7 +302,7 @@ func impatient(dial gitremote.Dial, silence time.Duration) gitremote.Dial {
 	}
 }
 
-// connection whose reads end after a silence.
+// connection is a connection whose reads fail after a silence.
 type connection struct {
 	net.Conn
 	silence time.Duration

@@ -28,7 +28,7 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// update the branch, and the status by what came of it.
+// update updates the branch, and records the result in status.
 func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 	builds map[string]*buildapi.AgentBuild, built []writeback.Built) error {
 	began := time.Now()
@@ -54,7 +54,7 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 	if to.Remote, err = r.open(ctx, login); err != nil {
 		return err
 	}
-	// A silent server is found out before others wait for it.
+	// Detect a silent server before this update occupies a writer.
 	if _, err := to.Remote.References(ctx); err != nil &&
 		!errors.Is(err, transport.ErrEmptyRemoteRepository) {
 		return err
@@ -127,9 +127,9 @@ func (r *reconciler) update(ctx context.Context, u *api.ImageUpdate,
 	return nil
 }
 
-// statements returns what asks for the statement about an image of a build. Registries are asked
-// at once, before others wait for the writer; of images that status has as written only if they are
-// to be written again.
+// statements returns a function that returns the statement about an image of a build. It asks the
+// registries now, before this update occupies a writer. It defers images that status lists as
+// written until they are written again.
 func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate,
 	builds map[string]*buildapi.AgentBuild) func(context.Context,
 	writeback.Built) (attest.Statement, error) {
@@ -152,7 +152,7 @@ func (r *reconciler) statements(ctx context.Context, u *api.ImageUpdate,
 	}
 }
 
-// record what was written in status, and open the pull request of it.
+// record records in status what was written, and opens the pull request.
 func (r *reconciler) record(ctx context.Context, u *api.ImageUpdate, to *writeback.Update,
 	pulls forge.Forge, result writeback.Result) error {
 	u.Status.Held = nil
@@ -190,7 +190,7 @@ func (r *reconciler) open(ctx context.Context, l git.Login) (gitremote.Repositor
 	return to, err
 }
 
-// signer of the commits; nil for none.
+// signer returns the signer of the commits, or nil if they are not signed.
 func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.Signer, error) {
 	if u.Spec.SigningKey == nil {
 		return nil, nil
@@ -216,8 +216,8 @@ func (r *reconciler) signer(ctx context.Context, u *api.ImageUpdate) (writeback.
 	return sign, nil
 }
 
-// verifier of images by the policy; nil for none. A private registry is asked with the login
-// that the build pushes with.
+// verifier returns a function that verifies images by the policy, or nil without one. It contacts a
+// private registry with the login that the build pushes with.
 func (r *reconciler) verifier(ctx context.Context, u *api.ImageUpdate,
 	builds map[string]*buildapi.AgentBuild) (func(context.Context, writeback.Built) error, error) {
 	if u.Spec.Verify == nil {
