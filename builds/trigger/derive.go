@@ -25,25 +25,26 @@ import (
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
-// A branch, a tag or a pull request beside the build's own branch gets an AgentBuild of its
-// own, which is a copy of the build with another revision and image. So its runs, its status
-// and its queue are those of any other build, and the build's own are not disturbed. The copy
-// is made of the cluster's objects alone: nothing of the repository is read for it.
+// A branch, tag or pull request other than the build's own branch gets its own AgentBuild, which is
+// a copy of the build with another revision and image. Its runs, status and queue are those of any
+// other build, and do not affect the original. The copy depends only on objects of the cluster, not
+// on content of the repository.
 
 const (
-	// maxDerived builds of one kind, branches, tags or pull requests, exist of one build.
+	// maxDerived bounds the builds of each kind (branches, tags, pull requests) that are derived
+	// from one build.
 	maxDerived = 50
-	// maxForks is how many of the pull requests are of other repositories. They take no place
-	// of the others.
+	// maxForks bounds the builds of pull requests from other repositories. They do not count
+	// towards maxDerived.
 	maxForks = 10
-	// maxTags are remembered for one build.
+	// maxTags bounds the tags in the status of one build.
 	maxTags = 2000
-	// maxSlug is how much of a branch's name is in that of its build.
+	// maxSlug bounds the part of a branch's name in the name of its build, in bytes.
 	maxSlug = 30
 )
 
-// plain names of branches and tags are built: nothing in them has a meaning in a spec, a
-// message, a path or a command.
+// plain matches the names of branches and tags that are built. They contain no character with a
+// meaning in a spec, a message, a path or a command.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._/+=-]{0,199}$`)
 
 // derives reports whether builds are derived from a build.
@@ -52,7 +53,7 @@ func derives(b *api.AgentBuild) bool {
 	return t.PullRequest != nil || t.Push != nil && len(t.Push.Branches)+len(t.Push.Tags) > 0
 }
 
-// ownRef is the branch that a build is of.
+// ownRef returns the full name of a build's own branch.
 func ownRef(b *api.AgentBuild) string {
 	if b.Status.Source != nil && b.Status.Source.Git.Ref != "" {
 		return b.Status.Source.Git.Ref
@@ -63,8 +64,8 @@ func ownRef(b *api.AgentBuild) string {
 	return "refs/heads/" + cmp.Or(b.Spec.Source.SourceRevision, "main")
 }
 
-// derive the builds of a build's branches, tags and pull requests, and delete those of what is
-// gone.
+// derive derives the builds of a build's branches, tags and pull requests, and deletes those of
+// references that no longer exist.
 func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) error {
 	if b.Spec.BuildOutput == nil {
 		t.event(b, "NothingDerived",
@@ -73,10 +74,10 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 		return nil
 	}
 	if _, ok := r.refs[ownRef(b)]; !ok {
-		return nil // the server may have lost more than that
+		return nil // the server may have lost other references as well
 	}
 	from := client.Reader(t)
-	if t.Shard.Key != "" { // some may be of the shard that the build was in
+	if t.Shard.Key != "" { // some builds may be in the former shard of the build
 		from = t.Live
 	}
 	derived, err := derivedFrom(ctx, from, b)
@@ -110,7 +111,7 @@ func (t *Triggers) derive(ctx context.Context, r *remote, b *api.AgentBuild) err
 	return multi.Errors(errs...)
 }
 
-// prune the builds that were derived from a build whose trigger does not derive any.
+// prune deletes the builds that were derived from a build whose trigger no longer derives any.
 func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) error {
 	barren := make(map[types.UID]*api.AgentBuild)
 	for i := range all {
@@ -130,7 +131,7 @@ func (t *Triggers) prune(ctx context.Context, all []api.AgentBuild) error {
 	return multi.Errors(errs...)
 }
 
-// matching branches and tags, in the order of their names.
+// matching returns the branches and tags that match the trigger, sorted by name.
 func (t *Triggers) matching(b *api.AgentBuild, r *remote) (branches, tags []string) {
 	push := b.Spec.Trigger.Push
 	if push == nil {
@@ -158,7 +159,7 @@ func (t *Triggers) matching(b *api.AgentBuild, r *remote) (branches, tags []stri
 	return branches, tags
 }
 
-// newTags starts the builds of tags that were not there before, as status remembers it.
+// newTags starts the builds of tags that status does not list yet.
 func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, tags []string) error {
 	push := b.Spec.Trigger.Push
 	if push == nil || len(push.Tags) == 0 {
@@ -181,7 +182,7 @@ func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, ta
 				len(started), maxDerived)
 			started = started[len(started)-maxDerived:]
 		}
-		// The builds come first: what is derived again is the same.
+		// The builds come before the status: deriving a build again has no effect.
 		for _, tag := range started {
 			if err := t.put(ctx, r, b, nil, tagOf(t.Group, b, tag)); err != nil {
 				return err
@@ -200,7 +201,7 @@ func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, ta
 	return err
 }
 
-// oldestTags are the builds of tags that are too many.
+// oldestTags returns the oldest builds of tags beyond maxDerived.
 func oldestTags(derived map[string]*api.AgentBuild) []*api.AgentBuild {
 	var all []*api.AgentBuild
 	for _, have := range derived {
@@ -214,7 +215,7 @@ func oldestTags(derived map[string]*api.AgentBuild) []*api.AgentBuild {
 	return all[min(len(all), maxDerived):]
 }
 
-// derivedFrom a build, by name.
+// derivedFrom returns the builds that were derived from a build, by name.
 func derivedFrom(ctx context.Context, c client.Reader,
 	b *api.AgentBuild) (map[string]*api.AgentBuild, error) {
 	var all api.AgentBuildList
@@ -230,7 +231,7 @@ func derivedFrom(ctx context.Context, c client.Reader,
 	return derived, nil
 }
 
-// branchOf derives the build of a branch, which follows it as the build does its own.
+// branchOf derives the build of a branch, which follows the branch as the build follows its own.
 func branchOf(group string, b *api.AgentBuild, branch string) *api.AgentBuild {
 	ref := "refs/heads/" + branch
 	slug := slugOf(branch)
@@ -245,10 +246,10 @@ func branchOf(group string, b *api.AgentBuild, branch string) *api.AgentBuild {
 	return c
 }
 
-// imageTag is the form of tags of images.
+// imageTag matches the tags of images.
 var imageTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 
-// tagOf derives the build of a tag, whose image has the same tag where images can.
+// tagOf derives the build of a tag. Its image has the same tag if that is valid for an image.
 func tagOf(group string, b *api.AgentBuild, tag string) *api.AgentBuild {
 	ref, image := "refs/tags/"+tag, tag
 	if !imageTag.MatchString(tag) || tag == b.Spec.BuildOutput.ImageTag {
@@ -257,7 +258,7 @@ func tagOf(group string, b *api.AgentBuild, tag string) *api.AgentBuild {
 	return copyOf(group, b, slugOf(tag)+"-"+hashOf(ref), ref, image)
 }
 
-// copyOf a build with another revision and another tag of its image.
+// copyOf returns a copy of a build with another revision and another tag of its image.
 func copyOf(group string, b *api.AgentBuild, suffix, revision, tag string) *api.AgentBuild {
 	name := b.Name
 	if len(name)+len(suffix) > 240 {
@@ -275,7 +276,7 @@ func copyOf(group string, b *api.AgentBuild, suffix, revision, tag string) *api.
 	return c
 }
 
-// withoutParameters that would win over fields of the spec.
+// withoutParameters removes parameters, which would override fields of the spec.
 func withoutParameters(spec *api.AgentBuildSpec, names ...string) {
 	if spec.Pipeline == nil {
 		return
@@ -287,7 +288,7 @@ func withoutParameters(spec *api.AgentBuildSpec, names ...string) {
 	}
 }
 
-// slugOf a name is what of it may be in the name of an object.
+// slugOf converts the beginning of a name to a valid part of an object's name.
 func slugOf(name string) string {
 	slug := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -298,13 +299,14 @@ func slugOf(name string) string {
 	return strings.Trim(slug, "-")
 }
 
-// hashOf a name distinguishes it from others of the same slug.
+// hashOf returns a hash that distinguishes names with the same slug.
 func hashOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:8])
 }
 
-// put writes a derived build where it differs from the one that is there, if it is known.
+// put creates a derived build, or updates it if it differs. have is the existing build, or nil if
+// it is not known.
 func (t *Triggers) put(ctx context.Context, r *remote, b, have, want *api.AgentBuild) error {
 	label, key := b.Labels[t.Shard.Key], t.Shard.Key
 	if label != "" {
@@ -335,16 +337,16 @@ func (t *Triggers) put(ctx context.Context, r *remote, b, have, want *api.AgentB
 	}
 	if is, ref := have.Spec.Source.SourceRevision, want.Spec.Source.SourceRevision; is != ref &&
 		strings.HasPrefix(is, "refs/") {
-		// Whoever may push can choose a name whose hash is that of another one.
+		// A user who may push can choose a name with the same hash as another one.
 		t.event(b, "NameTaken", "%s is not built: the AgentBuild %s is that of %s", ref, want.Name, is)
 		return nil
 	}
 	if have.Spec.Source.SourceRevision == want.Spec.Source.SourceRevision {
-		// of somebody who cancelled this one
+		// A user may have cancelled the derived build.
 		want.Spec.Cancel = want.Spec.Cancel || have.Spec.Cancel
 	}
 	if have.DeletionTimestamp != nil {
-		r.again = true // its name is free then
+		r.again = true // the name will be available
 		return nil
 	}
 	same := equality.Semantic.DeepEqual(have.Spec, want.Spec)
@@ -366,7 +368,7 @@ func (t *Triggers) put(ctx context.Context, r *remote, b, have, want *api.AgentB
 	return client.IgnoreNotFound(err)
 }
 
-// remove a derived build, with its runs.
+// remove deletes a derived build with its runs.
 func (t *Triggers) remove(ctx context.Context, b, old *api.AgentBuild, why string) error {
 	err := t.Delete(ctx, old, client.Preconditions{UID: &old.UID},
 		client.PropagationPolicy(metav1.DeletePropagationBackground))

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// secretKeeps is how long the tokens of a webhook are used before they are read again.
+	// secretKeeps is how long the tokens of a webhook are cached.
 	secretKeeps = 30 * time.Second
-	// secretTime is how long the API server may take for them.
+	// secretTime bounds the request for them.
 	secretTime = 10 * time.Second
-	// maxHooks are remembered, each for hookKeeps after its last delivery.
+	// maxHooks bounds the cached webhooks. Each is kept for hookKeeps after its last delivery.
 	maxHooks, hookKeeps = 10_000, 24 * time.Hour
 )
 
-// byHook finds builds by the Secret of their webhook.
+// byHook is the index of builds by the Secret of their webhook.
 const byHook = "hook"
 
 func hookOf(o client.Object) []string {
@@ -42,22 +42,23 @@ func hookOf(o client.Object) []string {
 	return nil
 }
 
-// named lists the builds in a cache that name the Secret of a webhook. They are the cache's own.
+// named returns the builds in a cache that name the Secret of a webhook. They are shared with the
+// cache.
 func named(from client.Reader, hook types.NamespacedName,
 	options ...client.ListOption) []api.AgentBuild {
 	var all api.AgentBuildList
 	err := from.List(context.Background(), &all, append(options, client.UnsafeDisableDeepCopy,
 		client.InNamespace(hook.Namespace), client.MatchingFields{byHook: hook.Name})...)
 	if err != nil {
-		return nil // of the cache, which fails only at the end
+		return nil // reads of the cache fail only at shutdown
 	}
 	return all.Items
 }
 
 // hooks are the Secrets that builds name for webhooks.
 type hooks struct {
-	live, own client.Reader // of the API server, and the builds of this shard
-	others    client.Reader // the builds of other shards that have one; nil without shards
+	live, own client.Reader // the API server, and the builds of this shard
+	others    client.Reader // the builds of other shards with a webhook; nil without shards
 
 	mu     sync.Mutex
 	recent *utilcache.LRUExpireCache // of *hook
@@ -73,7 +74,7 @@ func (h *hooks) known(hook types.NamespacedName) bool {
 		h.others != nil && len(named(h.others, hook, client.Limit(1))) > 0
 }
 
-// watchOthers watches the builds of all shards, as far as webhooks need it.
+// watchOthers watches the fields that webhooks need of the builds of all shards.
 func (h *hooks) watchOthers(mgr ctrl.Manager, o process.Options) error {
 	options := cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
@@ -114,10 +115,10 @@ func (everywhere) NeedLeaderElection() bool { return false }
 
 // hook is the Secret of a webhook.
 type hook struct {
-	delivered atomic.Bool // to this process
+	delivered atomic.Bool // whether this process got a delivery
 
-	mu     sync.Mutex // while it is read
-	next   time.Time  // when it is read again
+	mu     sync.Mutex // held while the Secret is read
+	next   time.Time  // of the next read
 	tokens [][]byte
 }
 
@@ -142,7 +143,8 @@ func (h *hooks) delivers(b *api.AgentBuild) bool {
 	return false
 }
 
-// secrets of a webhook, which are read when a delivery comes, unless they just were.
+// secrets returns the secrets of a webhook. It reads them when a delivery arrives, unless they are
+// cached.
 func (h *hooks) secrets(ctx context.Context, key types.NamespacedName) [][]byte {
 	one := h.one(key)
 	one.mu.Lock()
@@ -155,7 +157,7 @@ func (h *hooks) secrets(ctx context.Context, key types.NamespacedName) [][]byte 
 	var secret corev1.Secret
 	if err := h.live.Get(ctx, key, &secret); err != nil && !apierrors.IsNotFound(err) {
 		one.next = time.Now().Add(time.Second)
-		return one.tokens // what was read before counts until the API server answers
+		return one.tokens // the last tokens are valid until the API server answers
 	}
 	one.next, one.tokens = time.Now().Add(secretKeeps), nil
 	for _, name := range []string{"token", "previous"} {
@@ -166,7 +168,7 @@ func (h *hooks) secrets(ctx context.Context, key types.NamespacedName) [][]byte 
 	return one.tokens
 }
 
-// hint records in a trace that builds with a webhook's Secret may have moved.
+// hint makes the questions of builds with a webhook's Secret due, and records the delivery's trace.
 func (t *Triggers) hint(key types.NamespacedName, trace string) {
 	t.hooks.one(key).delivered.Store(true)
 	limited, cancel := context.WithTimeout(context.Background(), secretTime)

@@ -9,12 +9,11 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// covers reports whether one of the paths matches one of the patterns: * does not match a
-// slash, ** matches everything, **/ also nothing, and a pattern that is a folder covers what is
-// in it.
+// covers reports whether any path matches any pattern. * does not match a slash, ** matches
+// everything, **/ also matches nothing, and the pattern of a folder matches its content.
 func covers(patterns, paths []string) bool {
 	expression, err := compile(patterns, "(/|$)")
-	// in doubt, a run starts
+	// If the patterns cannot be compiled, a run starts.
 	return err != nil || slices.ContainsFunc(paths, expression.MatchString)
 }
 
@@ -24,7 +23,7 @@ func matches(patterns []string, name string) bool {
 	return len(patterns) > 0 && err == nil && expression.MatchString(name)
 }
 
-// compile patterns and what follows a match.
+// compile returns the regular expression of patterns, followed by end.
 func compile(patterns []string, end string) (*regexp.Regexp, error) {
 	var all strings.Builder
 	for i, pattern := range patterns {
@@ -37,9 +36,9 @@ func compile(patterns []string, end string) (*regexp.Regexp, error) {
 	return regexp.Compile(`^(?s:` + all.String() + `)` + end)
 }
 
-// ownWrite reports whether a change is that of locks alone, as a write-back makes it. If the
-// lock is in the repository of the source, its commit would start the next run. Paths decide
-// it: a message is what its author likes.
+// ownWrite reports whether a change affects only locks, as that of a write-back. If the lock is in
+// the repository of the source, its commit would start the next run. The message is no evidence,
+// since its author may write anything.
 func ownWrite(paths []string) bool {
 	return len(paths) > 0 &&
 		!slices.ContainsFunc(paths, func(p string) bool { return path.Base(p) != render.LockFile })

@@ -18,13 +18,11 @@ import (
 	"github.com/armature-dev/armature/render/deliver/forge"
 )
 
-// Who may start a build of a pull request is asked of the forge when the build is about to be
-// derived, and for the commit that Git and the forge both name at that moment. From then on the
-// derived build is the memory of the answer: it names the commit in full, and another commit is
-// another question.
+// Before it derives the build of a pull request, the trigger asks the forge whether the author may
+// start it, for the commit that Git and the forge both name at that time. The derived build stores
+// the answer: it names the full commit, and another commit needs another answer.
 
-// pulls derives the builds of the pull requests that are open, and shows on each what became of
-// it.
+// pulls derives the builds of the open pull requests, and reports the result on each.
 func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild,
 	derived map[string]*api.AgentBuild) error {
 	have := make(map[int]*api.AgentBuild)
@@ -48,7 +46,8 @@ func (t *Triggers) pulls(ctx context.Context, r *remote, b *api.AgentBuild,
 	return t.pullsOf(ctx, f, r, b, have)
 }
 
-// pullsOf returns the pull requests of a forge, beside the builds that are there, by number.
+// pullsOf derives the builds of the open pull requests of a forge, and deletes those of closed
+// ones. have are the existing builds by number.
 func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
 	have map[int]*api.AgentBuild) error {
 	open, err := f.PullRequests(ctx, "")
@@ -68,8 +67,7 @@ func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api
 		case !wanted(b, p):
 			continue
 		case p.Fork && old == nil && forks >= maxForks:
-			// Theirs wait for a place of their own: none of the team's goes for it, nor one that
-			// runs.
+			// The pull request waits: it displaces neither the team's builds nor one that runs.
 			t.event(b, "TooManyPullRequests",
 				"%d pull requests of other repositories are built, and others wait until "+
 					"one is closed", maxForks)
@@ -101,7 +99,7 @@ func (t *Triggers) pullsOf(ctx context.Context, f forge.Forge, r *remote, b *api
 	return multi.Errors(errs...)
 }
 
-// wanted reports whether a pull request is one of a trigger's.
+// wanted reports whether the trigger of a build includes a pull request.
 func wanted(b *api.AgentBuild, p forge.PullRequest) bool {
 	branches := b.Spec.Trigger.PullRequest.Branches
 	if len(branches) == 0 {
@@ -110,16 +108,15 @@ func wanted(b *api.AgentBuild, p forge.PullRequest) bool {
 	return matches(branches, p.Base)
 }
 
-// pull derives the build of a pull request that is open, if it may start, and reports whether
-// it did.
+// pull derives the build of an open pull request if it may start, and reports whether it did.
 func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
 	p forge.PullRequest, have *api.AgentBuild) (built bool, err error) {
 	commit := headOf(r.refs, p)
 	if commit == "" {
-		return false, nil // a fork on a server whose Git has no references to its commits
+		return false, nil // a fork, on a server without references to the commits of forks
 	}
 	if commit != p.Commit {
-		r.again = true // one of the two answered before a push, and the other after it
+		r.again = true // there was a push between the answers of Git and of the forge
 		return false, nil
 	}
 	want := pullOf(t.Group, b, p)
@@ -130,7 +127,7 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 			return false, err
 		}
 		if stop != nil {
-			if have != nil { // its run is of a commit that is not the head any more
+			if have != nil { // its run is of a commit that is no longer the head
 				if err := t.remove(ctx, b, have,
 					fmt.Sprintf("pull request %d has another commit, which may not be built",
 						p.Number)); err != nil {
@@ -151,7 +148,7 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 				return false, err
 			}
 		}
-		// From here on, the derived build shows its state itself.
+		// From here on, the derived build reports its state itself.
 		if err := t.put(ctx, r, b, have, want); err != nil {
 			return false, err
 		}
@@ -162,10 +159,10 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 	return true, t.put(ctx, r, b, have, want)
 }
 
-// refs of the heads of pull requests, by server.
+// pullRefs are the references to the heads of pull requests on different servers.
 var pullRefs = []string{"refs/pull/%d/head", "refs/merge-requests/%d/head"}
 
-// headOf a pull request as Git names it; "" where it does not.
+// headOf returns the head of a pull request from the references of Git, or "" if they lack it.
 func headOf(refs map[string]plumbing.Hash, p forge.PullRequest) string {
 	for _, ref := range pullRefs {
 		if hash, ok := refs[fmt.Sprintf(ref, p.Number)]; ok {
@@ -178,7 +175,7 @@ func headOf(refs map[string]plumbing.Hash, p forge.PullRequest) string {
 	return ""
 }
 
-// judge whether the head of a pull request may be built; nil if it may.
+// judge returns why the head of a pull request may not be built, or nil if it may.
 func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.AgentBuild,
 	p forge.PullRequest) (*stopped, error) {
 	trigger := b.Spec.Trigger.PullRequest
@@ -191,12 +188,11 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 		return &stopped{state: forge.Queued, why: "the branch " + p.Base + " does not exist"}, nil
 	}
 	if p.Fork {
-		if allowed, err := mayStart(ctx, f, b, p); err != nil || !allowed {
-			if err != nil {
-				return nil, err
-			}
-			return &stopped{state: forge.Queued,
-				why: "waits for the approval of a user who may push", comment: askFor(b, p)}, nil
+		if allowed, err := mayStart(ctx, f, b, p); err != nil {
+			return nil, err
+		} else if !allowed {
+			return &stopped{state: forge.Queued, comment: approvalText(b, p),
+				why: "waits for the approval of a user who may push"}, nil
 		}
 	}
 	stop := t.skips(ctx, r, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, p.Commit,
@@ -204,7 +200,7 @@ func (t *Triggers) judge(ctx context.Context, f forge.Forge, r *remote, b *api.A
 	return stop, ctx.Err()
 }
 
-// mayStart asks whether the author of a pull request may push, or whether somebody who may has
+// mayStart reports whether the author of a pull request may push, or a user who may push has
 // approved its commit.
 func mayStart(ctx context.Context, f forge.Forge, b *api.AgentBuild,
 	p forge.PullRequest) (bool, error) {
@@ -242,38 +238,38 @@ func mayStart(ctx context.Context, f forge.Forge, b *api.AgentBuild,
 	return false, nil
 }
 
-// command of a comment that approves a commit.
+// command begins a comment that approves a commit.
 const command = "/ok-to-test"
 
-// approves reports whether a comment approves a commit. It is the command and the full commit,
-// and nothing else: so it is neither quoted nor an example, and names one commit alone.
+// approves reports whether a comment approves a commit. It must contain only the command and the
+// full commit, so that it is neither a quotation nor an example, and names exactly one commit.
 func approves(body, commit string) bool {
 	return strings.TrimRight(body, " \t\r\n") == command+" "+commit
 }
 
-// askFor an approval.
-func askFor(b *api.AgentBuild, p forge.PullRequest) string {
+// approvalText returns a comment that asks for an approval.
+func approvalText(b *api.AgentBuild, p forge.PullRequest) string {
 	return fmt.Sprintf("`%s` does not build commit %.12s yet, because it is of another "+
 		"repository, and its author may not push to this one.\n\n"+
 		"A user who may push approves this one commit with a comment that contains only `%s %s`, "+
 		"with the whole commit.\n", report.Context(b), p.Commit, command, p.Commit)
 }
 
-// partOf the comment that asks for an approval.
+// partOf returns the name of the part of the comment that asks for an approval.
 func partOf(b *api.AgentBuild) string { return "approval/" + b.Namespace + "/" + b.Name }
 
-// loginsAndCaches are parameters that a fork's build has none of.
+// loginsAndCaches are the parameters that a fork's build must not have.
 var loginsAndCaches = []string{"SOURCE_REPO_SECRET", "registry-secret", "repo-user", "cache",
 	"cache-mode", templates.ImageCache, templates.BuildpacksCache}
 
-// pullOf derives the build of the head of a pull request. compose refuses what a fork's build
-// must not have, whatever is left here.
+// pullOf derives the build of the head of a pull request. Independently of this function, compose
+// rejects the fields that a fork's build must not have.
 func pullOf(group string, b *api.AgentBuild, p forge.PullRequest) *api.AgentBuild {
 	tag := fmt.Sprintf("pr-%d", p.Number)
 	c := copyOf(group, b, tag, p.Commit, tag)
 	s := &c.Spec
 	s.Source.PullRequest = &api.SourcePullRequest{Number: int64(p.Number), Fork: p.Fork}
-	s.OnChange = api.ChangeCancel // a newer commit makes a run superfluous
+	s.OnChange = api.ChangeCancel // a newer commit makes the run obsolete
 	forks := b.Spec.Trigger.PullRequest.Forks
 	if !p.Fork || forks == nil {
 		return c

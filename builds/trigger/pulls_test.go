@@ -140,7 +140,7 @@ func TestMayStart(t *testing.T) {
 		t.Errorf("a forge that is down: %v, %v", got, err)
 	}
 	// The comment that asks for an approval does not approve, whoever its author is.
-	if text := askFor(&api.AgentBuild{},
+	if text := approvalText(&api.AgentBuild{},
 		forge.PullRequest{Commit: approvedCommit}); approves(text, approvedCommit) ||
 		!strings.Contains(text, "`"+good+"`") || strings.Contains(text, "\n/") {
 		t.Errorf("%q", text)

@@ -1,7 +1,7 @@
-// Package trigger starts the run of a build whose branch has moved. It asks the Git server,
-// once for all builds of a repository, by the clock or when a webhook says so, and leaves the
-// rest to the controller of builds: it writes the commit into the build's rerun annotation,
-// so that a commit is asked for once, whoever asks and however often.
+// Package trigger starts the run of a build whose branch has moved. It asks the Git server once for
+// all builds of a repository, at an interval or after the delivery of a webhook, and writes the
+// commit into the rerun annotation of the build. The controller of builds does the rest, and starts
+// one run for a commit, however often the annotation is written.
 package trigger
 
 import (
@@ -50,50 +50,52 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// Options are those of the triggers. Webhooks are taken for builds of all shards: another shard is
-// told of a delivery by an annotation.
+// Options are the options of the triggers. Each shard accepts the webhooks of builds of all shards:
+// an annotation tells another shard about a delivery.
 type Options struct {
 	git.Access
-	// Address takes webhooks, such as :9292; empty takes none.
+	// Address accepts webhooks, such as :9292. If empty, none are accepted.
 	Address string
-	// CertDir has tls.crt and tls.key for the address; empty serves plain HTTP.
+	// CertDir has tls.crt and tls.key for the address. If empty, the address serves plain HTTP.
 	CertDir string
-	// Observe is told how each poll ended; it may be nil.
+	// Observe is called with the result of each poll. It may be nil.
 	Observe managers.Observe
 }
 
 const (
-	// workers ask at once, a quarter of them for one namespace, each for askTime at most.
+	// workers is the number of concurrent questions, a quarter of them for one namespace. askTime
+	// bounds one question.
 	workers, askTime = 8, time.Minute
-	// changeTime is for one commit in it.
+	// changeTime bounds the part of a question about one commit.
 	changeTime = askTime / 3
-	// defaultPoll, and how much slower it is beside a webhook.
+	// defaultPoll is the default interval, and besideWebhook its factor for builds with a webhook.
 	defaultPoll, besideWebhook = 5 * time.Minute, 10
-	// soon is the wait after answers that contradict each other.
+	// soon is the wait after inconsistent answers.
 	soon = 10 * time.Second
-	// firstRetry and lastRetry are the shortest and longest wait after a server that failed.
+	// firstRetry and lastRetry are the shortest and longest wait after a failure of a server.
 	firstRetry, lastRetry = 20 * time.Second, time.Hour
-	// maxHistory is how much the folders of two commits may have, in bytes of packs.
+	// maxHistory bounds the trees of two commits, in bytes of packs.
 	maxHistory = 32 << 20
 )
 
-// requestFor builds of one namespace that ask the same repository with the same login.
+// requestFor returns the request of all builds of a namespace that ask the same repository with the
+// same login.
 func requestFor(q git.Login) reconcile.Request {
 	name := strings.Join([]string{q.Repository, q.Secret.Name, q.User}, "\n")
 	return reconcile.Request{
 		NamespacedName: types.NamespacedName{Namespace: q.Secret.Namespace, Name: name}}
 }
 
-// state of a question.
+// state is the state of a question.
 type state struct {
 	next   time.Time
-	hinted bool   // a webhook came, or what is asked has changed
+	hinted bool   // a webhook was delivered, or the hints have changed
 	trace  string // of the webhook
-	asked  string // what of the builds decides about pull requests, as it was seen last
+	asked  string // the last hints
 	failed bool
 }
 
-// Triggers of all builds.
+// Triggers are the triggers of all builds.
 type Triggers struct {
 	Options
 	client.Client
@@ -108,8 +110,8 @@ type Triggers struct {
 	polled  *prometheus.GaugeVec
 }
 
-// Setup adds the triggers to a manager whose cache has AgentBuilds. Every replica takes
-// webhooks, and the leader polls.
+// Setup adds the triggers to a manager whose cache has AgentBuilds. Every replica accepts webhooks.
+// Only the leader polls.
 func Setup(mgr ctrl.Manager, o Options) error {
 	t := &Triggers{
 		Options: o, Client: mgr.GetClient(), leads: mgr.Elected(),
@@ -155,7 +157,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	}
 	listener, err := net.Listen("tcp", o.Address)
 	if err == nil && o.CertDir != "" {
-		// The certificate is read again when the Secret behind it changes.
+		// The watcher reads the certificate again when its Secret changes.
 		cert, key := filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key")
 		watcher, failed := certwatcher.New(cert, key)
 		if failed != nil {
@@ -170,15 +172,15 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("listening for webhooks: %w", err)
 	}
-	// A delivery that is cut off is made up for by the next poll.
+	// The next poll compensates for a delivery that is interrupted.
 	return mgr.Add(&manager.Server{
 		Name: "webhooks", Server: receiver.Server(o.Address),
 		Listener: process.Bounded(listener, 256), ShutdownTimeout: ptr.To(5 * time.Second),
 	})
 }
 
-// requestsOf a build: to ask its server, or to delete it where it was derived from a build that
-// derives none any more.
+// requestsOf returns the request that asks the server of a build. For a build without a question,
+// it returns one that deletes the build if its owner no longer derives any.
 func requestsOf(_ context.Context, o client.Object) []reconcile.Request {
 	if q, ok := questionOf(o.(*api.AgentBuild)); ok {
 		return []reconcile.Request{requestFor(q)}
@@ -189,10 +191,10 @@ func requestsOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace()}}}
 }
 
-// Reconcile asks a server, on the leader when it is time, and on each replica after a hint.
+// Reconcile asks a server: on the leader at the interval, and on each replica after a hint.
 func (t *Triggers) Reconcile(ctx context.Context,
 	request reconcile.Request) (reconcile.Result, error) {
-	var all api.AgentBuildList // of the cache: what is written is copied
+	var all api.AgentBuildList // shared with the cache, so that a build is copied before it changes
 	if err := t.List(ctx, &all, client.InNamespace(request.Namespace),
 		client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, err
@@ -219,7 +221,7 @@ func (t *Triggers) Reconcile(ctx context.Context,
 		return reconcile.Result{}, nil
 	}
 	s := t.states[request]
-	if s == nil { // asked within an interval, at a moment of its own
+	if s == nil { // the first poll is at a random time within the interval
 		s = &state{next: time.Now().Add(rand.N(t.interval(builds)))}
 		t.states[request] = s
 	}
@@ -235,7 +237,7 @@ func (t *Triggers) Reconcile(ctx context.Context,
 	case ask:
 		wait = t.ask(traced, q, s, builds)
 	case !leads:
-		wait = max(wait, soon) // it may lead then
+		wait = max(wait, soon) // this replica may lead by then
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
@@ -265,8 +267,8 @@ func countPolled(t *Triggers) {
 	t.polled.WithLabelValues("good").Set(float64(len(t.states) - failed))
 }
 
-// hints are what decides about pull requests beside the servers, and webhooks that other shards
-// took.
+// hints returns the fields of builds whose change causes a question: those that decide about pull
+// requests, and the deliveries that other shards accepted.
 func hints(builds []*api.AgentBuild) string {
 	var all []string
 	for _, b := range builds {
@@ -282,7 +284,8 @@ func hints(builds []*api.AgentBuild) string {
 	return strings.Join(all, "")
 }
 
-// questionOf a build; ok is false if it has no trigger, or nothing can be asked yet.
+// questionOf returns the question of a build. ok is false if the build has no trigger, or cannot be
+// asked for yet.
 func questionOf(b *api.AgentBuild) (q git.Login, ok bool) {
 	if b.Spec.Trigger == nil || b.DeletionTimestamp != nil || !followsBranch(b) && !derives(b) {
 		return q, false
@@ -300,13 +303,13 @@ func questionOf(b *api.AgentBuild) (q git.Login, ok bool) {
 	return q, true
 }
 
-// followsBranch reports whether a build is of a branch, as far as its status says of its spec.
+// followsBranch reports whether the current status of a build names a branch.
 func followsBranch(b *api.AgentBuild) bool {
 	return b.Status.Source != nil && b.Status.Source.Git.Ref != "" &&
 		b.Status.ObservedGeneration == b.Generation
 }
 
-// interval of a question: the shortest of its builds.
+// interval returns the shortest interval of builds.
 func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 	shortest := lastRetry
 	for _, b := range builds {
@@ -322,8 +325,8 @@ func (t *Triggers) interval(builds []*api.AgentBuild) time.Duration {
 	return shortest
 }
 
-// ask the server, and start the runs of builds whose branch has moved. It returns when to ask
-// again.
+// ask asks the server, starts the runs of builds whose branch has moved, and returns the wait until
+// the next question.
 func (t *Triggers) ask(ctx context.Context, q git.Login, s *state,
 	builds []*api.AgentBuild) (wait time.Duration) {
 	limited, cancel := context.WithTimeout(ctx, askTime)
@@ -353,8 +356,8 @@ func (t *Triggers) ask(ctx context.Context, q git.Login, s *state,
 	return wait
 }
 
-// answer a question: start the runs of what has moved, and derive the builds of what is new. again
-// says that what was asked is not consistent yet.
+// answer starts the runs of branches that have moved, and derives the builds of new references.
+// again reports that the answers of the servers are not consistent yet.
 func (t *Triggers) answer(ctx context.Context, q git.Login,
 	builds []*api.AgentBuild) (again bool, _ error) {
 	repository, err := t.Open(ctx, q)
@@ -376,15 +379,16 @@ func (t *Triggers) answer(ctx context.Context, q git.Login,
 	return r.again, multi.Errors(errs...)
 }
 
-// remote is a repository as it answered.
+// remote is a repository with the answers of its server.
 type remote struct {
 	gitremote.Repository
 	refs    map[string]plumbing.Hash
 	changes map[[2]string]gitremote.Change // by the two commits
-	again   bool                           // to be asked soon
+	again   bool                           // the server is to be asked soon
 }
 
-// compare the branches of the server with what builds were made of.
+// compare compares the branches of the server with the commits of builds, and starts the runs of
+// those that differ.
 func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBuild) error {
 	for _, b := range builds {
 		if !followsBranch(b) {
@@ -417,7 +421,7 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			t.mu.Unlock()
 			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref,
 				commit, skip.why)
-			// a status that branch protection requires is shown all the same
+			// Branch protection may require the status of this commit.
 			if b.Spec.Report != nil {
 				value := report.SkippedValue(commit, skip.why, skip.state == forge.Skipped)
 				if err := t.annotate(ctx, b,
@@ -427,7 +431,7 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			}
 			continue
 		}
-		// The generation that was seen: a spec that has changed starts a run by itself.
+		// A spec that has changed meanwhile starts a run by itself.
 		span := t.startSpan(ctx, b)
 		if err := t.annotate(ctx, b,
 			span.Annotate(map[string]string{api.RerunAnnotation(t.Group): commit})); err != nil {
@@ -439,12 +443,12 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 	return nil
 }
 
-// startSpan of what asks for a run of a build, since the server is asked.
+// startSpan starts the span of a trigger, which begins with the question to the server.
 func (t *Triggers) startSpan(ctx context.Context, b *api.AgentBuild) traces.Span {
 	return t.Traces.Start(ctx, "build.trigger", "build", client.ObjectKeyFromObject(b).String())
 }
 
-// annotate a build that is there.
+// annotate adds annotations to a build, if the build exists.
 func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild,
 	annotations map[string]string) error {
 	patch, err := json.Marshal(
@@ -457,28 +461,28 @@ func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild,
 	return client.IgnoreNotFound(err)
 }
 
-// event of a build; the texts are Git's, which may be of any length.
+// event records an event of a build. The texts are Git's, so it makes them printable and cuts them.
 func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) {
 	text := text.Printable(fmt.Sprintf(format, args...))
 	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s",
 		strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
 }
 
-// stopped is why a commit is not built, for its status: skipped, which passes, where what it
-// changes is not built. Whoever writes a message does not decide that.
+// stopped is the status of a commit that is not built. The state is Skipped, which passes, only if
+// the paths that the commit changes are not built. A message cannot lead to it.
 type stopped struct {
 	state        forge.State
 	why, comment string // the comment is for its pull request
 }
 
-// skips says why a commit starts no run; nil if it does. It is compared with an older one, or
-// with none if that is empty. What cannot be read starts one.
+// skips returns why a commit starts no run, or nil if it does. It compares the commit with an older
+// one unless older is empty. A commit that cannot be read starts a run.
 func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedName,
 	commit, older string, paths []string) *stopped {
 	change, known := r.changes[[2]string{commit, older}]
 	if !known {
-		// A commit that takes too long is unknown, and the rest of the time is for writing that
-		// down: otherwise it would be asked for without end.
+		// A commit that takes too long is treated as unknown, so that time remains to record that.
+		// Otherwise it would be requested forever.
 		limited, cancel := context.WithTimeout(ctx, changeTime)
 		defer cancel()
 		var err error
@@ -491,7 +495,7 @@ func (t *Triggers) skips(ctx context.Context, r *remote, build types.NamespacedN
 	return skipOf(change, older, paths)
 }
 
-// skipOf a change from an older commit.
+// skipOf returns why a change from an older commit starts no run, or nil if it does.
 func skipOf(change gitremote.Change, older string, paths []string) *stopped {
 	switch {
 	case change.Known && ownWrite(change.Paths):

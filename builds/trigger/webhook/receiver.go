@@ -17,27 +17,29 @@ import (
 )
 
 const (
-	// maxBody of a delivery, in bytes. GitHub sends up to 25 MB for the largest pushes, which
-	// the next poll finds.
+	// maxBody is the largest body of a delivery, in bytes. GitHub sends up to 25 MB for the largest
+	// pushes, which the next poll finds.
 	maxBody = 3 << 20
-	// maxMemory of the deliveries that are read, in bytes, and what one takes at first.
+	// maxMemory bounds the memory of all deliveries that are being read, in bytes. firstMemory is
+	// the first buffer of one delivery.
 	maxMemory, firstMemory = 96 << 20, 4 << 10
 )
 
-// errBusy: other deliveries take the memory.
+// errBusy reports that other deliveries use the memory.
 var errBusy = errors.New("too many deliveries are read at the moment")
 
-// Receiver takes deliveries at /hook/NAMESPACE/SECRET.
+// Receiver accepts deliveries at /hook/NAMESPACE/SECRET.
 type Receiver struct {
-	// Known reports whether a build names a hook, without asking anybody.
+	// Known reports whether a build names a hook, without a request.
 	Known func(hook types.NamespacedName) bool
-	// Secrets of a hook that is known, for a delivery that has a signature.
+	// Secrets returns the secrets of a known hook. It is called only for deliveries with a
+	// signature.
 	Secrets func(ctx context.Context, hook types.NamespacedName) [][]byte
-	// Wake is called for each delivery that is signed and concerns a build, with its traceparent.
+	// Wake is called with the traceparent of each valid delivery that concerns a build.
 	Wake func(hook types.NamespacedName, trace string)
-	// Counts deliveries by verdict.
+	// Counts counts deliveries by verdict.
 	Counts *prometheus.CounterVec
-	// Traces of builds; nil makes none.
+	// Traces records the traces of builds. It may be nil.
 	Traces *traces.Tracer
 
 	memory *semaphore.Weighted
@@ -48,12 +50,12 @@ type Receiver struct {
 func NewCounts() *prometheus.CounterVec {
 	counts := new(metrics.Set).Counter("armature_webhook_deliveries_total")
 	for _, verdict := range []string{"accepted", "ignored", "refused", "too_large", "busy"} {
-		counts.WithLabelValues(verdict) // else the first one is no increase
+		counts.WithLabelValues(verdict) // from 0, so that the first one is an increase
 	}
 	return counts
 }
 
-// Server that takes deliveries on an address.
+// Server returns a server that accepts deliveries on an address.
 func (r *Receiver) Server(address string) *http.Server {
 	r.memory = semaphore.NewWeighted(maxMemory)
 	r.accept = r.Traces.Handler("webhook",
@@ -67,12 +69,12 @@ func (r *Receiver) Server(address string) *http.Server {
 		MaxHeaderBytes: 64 << 10}
 }
 
-// ServeHTTP answers 202 for what was signed, before anything is done about it.
+// ServeHTTP answers 202 for a signed delivery, before it has any effect.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	arrived := time.Now()
 	status, verdict := r.judge(w, request)
 	r.Counts.WithLabelValues(verdict).Inc()
-	if status == http.StatusAccepted { // strangers make no spans
+	if status == http.StatusAccepted { // only authenticated senders may create spans
 		r.accept.ServeHTTP(w, request.WithContext(traces.Since(request.Context(), arrived, "")))
 		return
 	}
@@ -93,13 +95,13 @@ func (r *Receiver) judge(w http.ResponseWriter,
 		w.Header().Set("Allow", http.MethodPost)
 		return http.StatusMethodNotAllowed, "refused"
 	}
-	// What costs nothing comes first: strangers take no memory, and ask nobody.
+	// The free checks come first, so that an unknown sender causes no allocation and no request.
 	named, ok := hook(request.URL.Path)
 	if !ok || !IsSigned(request.Header) || !r.Known(named) {
 		return http.StatusUnauthorized, "refused"
 	}
-	body, held, err := r.read(http.MaxBytesReader(w, request.Body, maxBody))
-	defer r.memory.Release(held)
+	body, acquired, err := r.read(http.MaxBytesReader(w, request.Body, maxBody))
+	defer r.memory.Release(acquired)
 	tooLarge := (*http.MaxBytesError)(nil)
 	switch {
 	case errors.As(err, &tooLarge):
@@ -119,28 +121,29 @@ func (r *Receiver) judge(w http.ResponseWriter,
 	return http.StatusAccepted, "accepted"
 }
 
-// read a body. Its memory is taken as it arrives, so that who sends nothing takes none of it.
-func (r *Receiver) read(body io.Reader) (text []byte, held int64, err error) {
+// read reads a body. It acquires memory as the body arrives, so that a slow sender holds little,
+// and returns how much the caller has to release.
+func (r *Receiver) read(body io.Reader) (text []byte, acquired int64, err error) {
 	for {
 		if len(text) == cap(text) {
 			more := max(firstMemory, cap(text))
 			if !r.memory.TryAcquire(int64(more)) {
-				return nil, held, errBusy
+				return nil, acquired, errBusy
 			}
-			held += int64(more)
+			acquired += int64(more)
 			text = append(make([]byte, 0, cap(text)+more), text...)
 		}
 		n, err := body.Read(text[len(text):cap(text)])
 		text = text[:len(text)+n]
 		if errors.Is(err, io.EOF) {
-			return text, held, nil
+			return text, acquired, nil
 		} else if err != nil {
-			return nil, held, err
+			return nil, acquired, err
 		}
 	}
 }
 
-// hook of a path.
+// hook returns the hook that a path names.
 func hook(path string) (named types.NamespacedName, ok bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) != 4 || parts[0] != "" || parts[1] != "hook" || parts[2] == "" || parts[3] == "" {

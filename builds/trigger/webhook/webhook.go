@@ -1,6 +1,5 @@
-// Package webhook verifies the deliveries of Git servers, over the bytes of the body as they
-// came. It decodes none: a delivery only says that it is time to ask the Git server, so that
-// what it contains has no power.
+// Package webhook verifies the signatures of deliveries from Git servers. It does not decode the
+// body: a delivery only causes a question to the Git server, so that its content has no effect.
 package webhook
 
 import (
@@ -16,23 +15,23 @@ import (
 )
 
 const (
-	// minSecret is the least length of a secret that counts, in bytes.
+	// minSecret is the shortest length of a valid secret, in bytes.
 	minSecret = 8
-	// maxSkew is how old or new a signed time may be.
+	// maxSkew bounds the difference between a signed time and now.
 	maxSkew = 5 * time.Minute
-	// maxSignatures of a header are tried.
+	// maxSignatures is the number of signatures in a header that are compared.
 	maxSignatures = 8
 )
 
-// Verify reports whether a delivery is signed with one of the secrets; several are for their
-// rotation. It knows GitHub, GitLab (token and signing token), Gitea, Forgejo, Bitbucket
-// Cloud and Data Center, and Standard Webhooks. Where a header has a signature that also
-// covers the time, only that counts, and Forgejo's before Gitea's before GitHub's, because
-// each of them sends those of the others as well.
+// Verify reports whether a delivery is signed with one of the secrets, of which there are several
+// during a rotation. It supports GitHub, GitLab (token and signing token), Gitea, Forgejo,
+// Bitbucket Cloud and Data Center, and Standard Webhooks. If a delivery has several signatures,
+// only the first of signatures counts: the one that also covers the time, and then Forgejo's before
+// Gitea's before GitHub's, because each of these servers also sends the headers of the next.
 func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
 	header := signatureOf(h)
 	text, ok := h.Get(header), false
-	for _, secret := range secrets { // all of them, so that the time is that of none
+	for _, secret := range secrets { // the time must not depend on which one matches
 		right := false
 		switch header {
 		case "Webhook-Signature":
@@ -40,7 +39,7 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
 		case "X-Forgejo-Signature", "X-Gitea-Signature":
 			right = digest("", text, body, secret)
 		case "X-Hub-Signature-256", "X-Hub-Signature":
-			// Bitbucket's; GitHub's with SHA-1 has another prefix
+			// X-Hub-Signature is Bitbucket's. GitHub's, with SHA-1, has another prefix.
 			right = digest("sha256=", text, body, secret)
 		case "X-Gitlab-Token":
 			right = same([]byte(text), secret)
@@ -50,11 +49,11 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...[]byte) bool {
 	return ok && IsSigned(h)
 }
 
-// signatures are the headers that have one, the first that a delivery has counts.
+// signatures are the headers with a signature. Only the first one in a delivery counts.
 var signatures = []string{"Webhook-Signature", "X-Forgejo-Signature", "X-Gitea-Signature",
 	"X-Hub-Signature-256", "X-Hub-Signature", "X-Gitlab-Token"}
 
-// signatureOf a delivery is the header that has it; "" for none.
+// signatureOf returns the header that has the signature of a delivery, or "" without one.
 func signatureOf(h http.Header) string {
 	for _, name := range signatures {
 		if len(h.Values(name)) > 0 {
@@ -64,10 +63,10 @@ func signatureOf(h http.Header) string {
 	return ""
 }
 
-// IsSigned reports whether a delivery has one signature, right or wrong.
+// IsSigned reports whether a delivery has exactly one signature, valid or not.
 func IsSigned(h http.Header) bool { return len(h.Values(signatureOf(h))) == 1 }
 
-// digest compares an HMAC of the body in hexadecimal digits after a prefix.
+// digest reports whether text is a prefix and the HMAC of the body in hexadecimal digits.
 func digest(prefix, text string, body, secret []byte) bool {
 	rest, ok := strings.CutPrefix(text, prefix)
 	given, err := hex.DecodeString(rest)
@@ -82,13 +81,13 @@ func sum(secret []byte, parts ...[]byte) []byte {
 	return mac.Sum(nil)
 }
 
-// same compares texts of any length in the same time.
+// same compares texts of any length in constant time.
 func same(a, b []byte) bool {
 	x, y := sha256.Sum256(a), sha256.Sum256(b)
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// standard is a signature of Standard Webhooks, as GitLab's signing tokens are.
+// standard verifies a signature of Standard Webhooks, which GitLab's signing tokens use.
 func standard(h http.Header, text string, body []byte, now time.Time, secret []byte) bool {
 	id, at := h.Values("Webhook-Id"), h.Values("Webhook-Timestamp")
 	if len(id) != 1 || len(at) != 1 || id[0] == "" {
@@ -114,8 +113,8 @@ func standard(h http.Header, text string, body []byte, now time.Time, secret []b
 	return ok
 }
 
-// Concerns reports whether a delivery is about a change of branches, tags or pull requests, or
-// about a comment, rather than a test or something that starts no build.
+// Concerns reports whether a delivery is about branches, tags, pull requests or comments. Other
+// deliveries, such as tests, start no build.
 func Concerns(h http.Header) bool {
 	for _, name := range []string{"X-Forgejo-Event", "X-Gitea-Event", "X-Github-Event",
 		"X-Gitlab-Event", "X-Event-Key"} {
@@ -130,5 +129,5 @@ func Concerns(h http.Header) bool {
 			return strings.HasPrefix(event, "pullrequest:") || strings.HasPrefix(event, "pr:")
 		}
 	}
-	return true // of a sender that names none
+	return true // the sender names no event
 }
