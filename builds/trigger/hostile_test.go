@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -78,7 +79,28 @@ func triggersOf(o *objects) *Triggers {
 		states:  map[reconcile.Request]*state{},
 		retries: managers.NewFairness(1, 1).Options(firstRetry, lastRetry).RateLimiter,
 		hooks:   newHooks(o, o),
-		skipped: map[types.NamespacedName]string{}}
+		skipped: utilcache.NewLRUExpireCache(maxSkipped)}
+}
+
+// Builds that come and go with commits that start no run, as those of branches do, leave no more
+// than maxSkipped of them in memory.
+func TestSkippedCommitsAreBounded(t *testing.T) {
+	tr := triggersOf(&objects{})
+	tr.events = events.NewFakeRecorder(maxSkipped + 100)
+	tip := plumbing.NewHash(strings.Repeat("2", 40))
+	r := &remote{refs: map[string]plumbing.Hash{"refs/heads/main": tip},
+		changes: map[[2]string]gitremote.Change{{tip.String(), ""}: {Message: "[skip ci]"}}}
+	for i := range maxSkipped + 100 {
+		b := &api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("weather-", i)}}
+		b.Spec.Trigger = &api.SourceTrigger{}
+		b.Status.Source = &api.SourceStatus{Git: api.GitStatus{Ref: "refs/heads/main"}}
+		if err := tr.compare(t.Context(), r, []*api.AgentBuild{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(tr.skipped.Keys()); n != maxSkipped {
+		t.Errorf("%d skipped commits are in memory, want %d", n, maxSkipped)
+	}
 }
 
 // No Secret is read before somebody who has a signature asks for its hook, and then that one.

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -76,6 +77,9 @@ const (
 	firstRetry, lastRetry = 20 * time.Second, time.Hour
 	// maxHistory bounds the trees of two commits, in bytes of packs.
 	maxHistory = 32 << 20
+	// maxSkipped bounds the builds whose skipped commit is cached. A commit that is no longer
+	// cached, after skippedKeeps at the latest, is compared again.
+	maxSkipped, skippedKeeps = 10_000, 30 * 24 * time.Hour
 )
 
 // requestFor returns the request of all builds of a namespace that ask the same repository with the
@@ -106,7 +110,7 @@ type Triggers struct {
 	states  map[reconcile.Request]*state
 	retries workqueue.TypedRateLimiter[reconcile.Request]
 	hooks   *hooks
-	skipped map[types.NamespacedName]string // the commit that starts no run of a build
+	skipped *utilcache.LRUExpireCache // the commits that start no run, by build
 	polled  *prometheus.GaugeVec
 }
 
@@ -116,7 +120,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	t := &Triggers{
 		Options: o, Client: mgr.GetClient(), leads: mgr.Elected(),
 		events: mgr.GetEventRecorder(o.FieldOwner), woken: make(chan event.GenericEvent, 1024),
-		states: map[reconcile.Request]*state{}, skipped: map[types.NamespacedName]string{},
+		states: map[reconcile.Request]*state{}, skipped: utilcache.NewLRUExpireCache(maxSkipped),
 		hooks:  newHooks(o.Live, mgr.GetClient()),
 		polled: new(metrics.Set).Gauge("armature_polled_repositories"),
 	}
@@ -397,11 +401,8 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 		git := b.Status.Source.Git
 		tip, ok := r.refs[git.Ref]
 		commit, key := tip.String(), client.ObjectKeyFromObject(b)
-		t.mu.Lock()
-		known := !ok || commit == git.CommitSHA ||
-			commit == b.Annotations[api.RerunAnnotation(t.Group)] || commit == t.skipped[key]
-		t.mu.Unlock()
-		if known {
+		if skipped, _ := t.skipped.Get(key); !ok || commit == git.CommitSHA || skipped == commit ||
+			commit == b.Annotations[api.RerunAnnotation(t.Group)] {
 			continue
 		}
 		older, paths := "", []string(nil)
@@ -416,9 +417,7 @@ func (t *Triggers) compare(ctx context.Context, r *remote, builds []*api.AgentBu
 			return ctx.Err()
 		}
 		if skip != nil {
-			t.mu.Lock()
-			t.skipped[key] = commit
-			t.mu.Unlock()
+			t.skipped.Add(key, commit, skippedKeeps)
 			t.event(b, "PushSkipped", "%s has moved to %.12s, which starts no run: %s", git.Ref,
 				commit, skip.why)
 			// Branch protection may require the status of this commit.
