@@ -27,11 +27,11 @@ import (
 )
 
 const (
-	// workers report at once, each for maxTime at most.
+	// workers is the number of concurrent reports, and maxTime bounds each.
 	workers, maxTime = 8, time.Minute
-	// maxInvalid is the time after which a wrong Secret or a refusal of a forge is retried.
+	// maxInvalid is the time after which an invalid Secret or a refusal of a forge is retried.
 	maxInvalid = 2 * time.Minute
-	// maxLeave is how long a forge that does not answer delays the deletion of a build.
+	// maxLeave is how long a forge that does not answer may delay the deletion of a build.
 	maxLeave = 5 * time.Minute
 )
 
@@ -60,7 +60,7 @@ func Setup(mgr ctrl.Manager, a git.Access) error {
 	return nil
 }
 
-// Reconcile reports the current state of a build. It may skip states in between.
+// Reconcile reports the current state of a build. It may skip intermediate states.
 func (r *reconciler) Reconcile(ctx context.Context,
 	request reconcile.Request) (reconcile.Result, error) {
 	var b api.AgentBuild
@@ -70,10 +70,10 @@ func (r *reconciler) Reconcile(ctx context.Context,
 	late := fmt.Errorf("the forge did not answer within %s", maxTime)
 	limited, cancel := context.WithTimeoutCause(ctx, maxTime, late)
 	defer cancel()
-	gone := !b.DeletionTimestamp.IsZero()
+	deleted := !b.DeletionTimestamp.IsZero()
 	var err error
 	switch {
-	case gone:
+	case deleted:
 		err = r.finish(limited, &b)
 	case b.Spec.Report == nil:
 		err = r.record(ctx, &b, nil)
@@ -81,21 +81,23 @@ func (r *reconciler) Reconcile(ctx context.Context,
 		err = r.show(limited, &b)
 	}
 	if again, failed := r.problem(ctx, &b, err); failed != nil || again > 0 {
-		if !gone || ctx.Err() != nil || time.Since(b.DeletionTimestamp.Time) < maxLeave {
+		if !deleted || ctx.Err() != nil || time.Since(b.DeletionTimestamp.Time) < maxLeave {
 			return reconcile.Result{RequeueAfter: again}, failed
 		}
 	}
-	if gone || !unfinished(b.Status.Report) {
+	if deleted || !unfinished(b.Status.Report) {
 		err = r.finalizer(ctx, &b, controllerutil.RemoveFinalizer)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// notReported is the reason where the author of a build has to correct something.
+// notReported is the reason of failures that the author of a build has to correct.
 const notReported = "NotReported"
 
-// problem of a report, for status. again is when it is tried again, where that is not at once.
+// problem records the error of a report in status if the author of the build has to correct it.
+// again is the wait until the next attempt, unless the error is returned and retried by its
+// backoff.
 func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild,
 	failed error) (again time.Duration, err error) {
 	if failed == nil {
@@ -124,7 +126,7 @@ func (r *reconciler) problem(ctx context.Context, b *api.AgentBuild,
 	return maxInvalid, r.record(ctx, b, last)
 }
 
-// show what is new.
+// show reports the statuses that the forge does not have yet.
 func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 	send := plan(b, api.SkippedAnnotation(r.Group))
 	if len(send) == 0 {
@@ -136,7 +138,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 	}
 	for _, s := range send {
 		next, isRun := lastOf(b), s.ID != skippedID(s.Commit)
-		if isRun && !s.State.Done() { // known to be there, whatever is killed now
+		if isRun && !s.State.Done() { // record it first, so that it is finished even after a crash
 			next.Commit, next.Run, next.State = s.Commit, s.ID, string(s.State)
 			if err := r.finalizer(ctx, b, controllerutil.AddFinalizer); err != nil {
 				return err
@@ -167,7 +169,7 @@ func (r *reconciler) show(ctx context.Context, b *api.AgentBuild) error {
 	return nil
 }
 
-// comment on the pull requests of the branch whose head was built.
+// comment comments on the pull requests whose head was built.
 func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBuild,
 	s forge.Status) error {
 	body := ""
@@ -196,7 +198,7 @@ func (r *reconciler) comment(ctx context.Context, f forge.Forge, b *api.AgentBui
 	return nil
 }
 
-// finish the status of a build that is being deleted.
+// finish cancels the status of a build that is being deleted.
 func (r *reconciler) finish(ctx context.Context, b *api.AgentBuild) error {
 	last := b.Status.Report
 	if b.Spec.Report == nil || !unfinished(last) {
@@ -224,20 +226,19 @@ func Forge(ctx context.Context, a git.Access, b *api.AgentBuild) (forge.Forge, e
 	})
 }
 
-// record in status what was shown.
-func (r *reconciler) record(ctx context.Context, b *api.AgentBuild,
-	report *api.ReportStatus) error {
+// record records in status what was reported.
+func (r *reconciler) record(ctx context.Context, b *api.AgentBuild, report *api.ReportStatus) error {
 	if was := b.Status.Report; was == report || was != nil && report != nil && *was == *report {
 		return nil
 	}
 	before := b.DeepCopy()
 	b.Status.Report = report
-	err := r.Status().Patch(ctx, b, client.MergeFrom(before),
-		client.FieldOwner(r.FieldOwner))
+	err := r.Status().Patch(ctx, b, client.MergeFrom(before), client.FieldOwner(r.FieldOwner))
 	return client.IgnoreNotFound(err)
 }
 
-// finalizer holds a build until its status is finished, or releases it.
+// finalizer adds or removes the finalizer, which delays the deletion of a build until its status is
+// finished.
 func (r *reconciler) finalizer(ctx context.Context, b *api.AgentBuild,
 	change func(client.Object, string) bool) error {
 	before := b.DeepCopy()

@@ -1,5 +1,5 @@
-// Package report shows on the forge what becomes of the runs of AgentBuilds: a status on the
-// commit, and why a run failed on its pull requests.
+// Package report reports the runs of AgentBuilds to the forge: a status on the commit, and the
+// reason of a failure on its pull requests.
 package report
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
-// Context of the statuses of a build. It is stable, so that branch protection can require it:
-// a build that was derived for a pull request has that of the build which it was derived from.
+// Context returns the context of the statuses of a build. It is stable, so that branch protection
+// can require it: a build that was derived for a pull request has the context of its owner.
 func Context(b *api.AgentBuild) string {
 	name := b.Name
 	if owner := metav1.GetControllerOf(b); owner != nil && owner.Kind == api.Kind &&
@@ -33,14 +33,14 @@ func Context(b *api.AgentBuild) string {
 	return "armature/" + b.Namespace + "/" + name
 }
 
-// Of the last run of a build: the status of its commit. ok is false where there is none.
+// Of returns the status of the commit of a build's last run. ok is false if there is none.
 func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	st := b.Status
 	exists := meta.FindStatusCondition(st.Conditions, api.ConditionRunExists)
-	held := exists != nil && exists.Status == metav1.ConditionFalse &&
+	noRun := exists != nil && exists.Status == metav1.ConditionFalse &&
 		st.ObservedGeneration == b.Generation
-	if held && b.Spec.Source.PullRequest != nil {
-		// Nothing runs, and the pull request says why.
+	if noRun && b.Spec.Source.PullRequest != nil {
+		// The pull request shows why nothing runs.
 		s = forge.Status{
 			Commit: b.Spec.Source.SourceRevision, Context: Context(b), ID: "held",
 			State: forge.Failure, Description: text.Plain(st.Message),
@@ -70,7 +70,7 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 		s.State = forge.Cancelled
 	case api.PhaseFailed:
 		if !b.Over() {
-			break // it is tried again
+			break // it will be retried
 		}
 		s.State = forge.Failure
 		if d := st.FailureDetails; d != nil {
@@ -84,11 +84,11 @@ func Of(b *api.AgentBuild) (s forge.Status, ok bool) {
 	return s, true
 }
 
-// waits marks a commit that starts no run and does not pass either.
+// waits marks a commit that starts no run and whose status does not pass.
 const waits = "waits: "
 
-// SkippedValue of the annotation of a commit that starts no run: why, and whether its status
-// passes.
+// SkippedValue returns the value of the annotation about a commit that starts no run: why, and
+// whether its status passes.
 func SkippedValue(commit, why string, passes bool) string {
 	if passes {
 		return commit + " " + why
@@ -98,7 +98,7 @@ func SkippedValue(commit, why string, passes bool) string {
 
 func skippedID(commit string) string { return "skipped-" + commit }
 
-// skipped is the status of a commit that starts no run.
+// skipped returns the status of a commit that starts no run.
 func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 	commit, why, _ := strings.Cut(b.Annotations[annotation], " ")
 	if !api.IsCommit(commit) {
@@ -114,17 +114,17 @@ func skipped(b *api.AgentBuild, annotation string) (s forge.Status, ok bool) {
 	}
 	if src := b.Status.Source; src != nil {
 		s.Ref = src.Git.Ref
-		ok = src.Git.CommitSHA != commit // one that was built after all
+		ok = src.Git.CommitSHA != commit // the commit may have been built meanwhile
 	}
 	return s, ok
 }
 
-// plan what is to be sent, in its order: the end of a status that another run or commit has
+// plan returns the statuses to send, in order: the end of a status that another run or commit has
 // superseded, the status of a skipped commit, and that of the run.
 func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
 	last := lastOf(b)
 	now, ok := Of(b)
-	// On the same commit, the newer attempt takes the place of the older one.
+	// On the same commit, the status of the newer attempt replaces that of the older one.
 	if unfinished(last) && (!ok || now.Commit != last.Commit) {
 		why := "another commit is built"
 		if !ok {
@@ -144,7 +144,7 @@ func plan(b *api.AgentBuild, annotation string) (send []forge.Status) {
 	return send
 }
 
-// lastOf returns a copy of what was shown last.
+// lastOf returns a copy of the last report.
 func lastOf(b *api.AgentBuild) *api.ReportStatus {
 	if b.Status.Report == nil {
 		return &api.ReportStatus{}
@@ -152,13 +152,12 @@ func lastOf(b *api.AgentBuild) *api.ReportStatus {
 	return copies.Of(b.Status.Report)
 }
 
-// unfinished reports whether a status was shown, or was about to be, that another one has to
-// follow.
+// unfinished reports whether the last status, which may not have been sent, needs a final one.
 func unfinished(r *api.ReportStatus) bool {
 	return r != nil && r.Commit != "" && !forge.State(r.State).Done()
 }
 
-// sum of a status.
+// sum returns a hash of a status.
 func sum(s forge.Status) string {
 	all := []any{s.Commit, s.Context, s.State, s.Description, s.ID, s.Summary, s.Annotations}
 	hash := sha256.Sum256(fmt.Appendf(nil, "%q", all))
@@ -166,16 +165,16 @@ func sum(s forge.Status) string {
 }
 
 var (
-	// place at the beginning of a message of builds/failure.
+	// place matches the place that begins a message of builds/failure.
 	place = regexp.MustCompile(`^([A-Za-z0-9_.][A-Za-z0-9_./-]*):(\d{1,7})\b`)
-	// fileLine is how compilers and linters print a problem.
+	// fileLine matches a problem as compilers and linters print it.
 	fileLine = regexp.MustCompile(
 		`^\s*((?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z0-9]+):(\d{1,7})(?::\d+)?:?\s+(\S.*)$`)
 )
 
 const maxAnnotations = 20
 
-// annotations of the lines that a failure names, as paths of the repository.
+// annotations returns annotations for the lines that a failure names, with paths in the repository.
 func annotations(folder string, d *api.FailureDetails) (found []forge.Annotation) {
 	seen := make(map[string]bool)
 	add := func(file, line, content string) {

@@ -1,10 +1,10 @@
-// Package comment writes what a report says, in Markdown: the controller of reports and `armature
-// report` share it.
+// Package comment formats reports as Markdown, for the controller of reports and `armature report`.
 package comment
 
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	maxRows = 50     // of findings that are shown
-	maxText = 20_000 // bytes of a part of a comment
+	maxRows = 50     // findings in a comment
+	maxText = 20_000 // bytes in a part of a comment
 )
 
-// Build says in Markdown how a build ended: for one that failed cause, place and remedy, and
-// what the step printed last.
+// Build describes the end of a build in Markdown. For a failure it has the cause, place and remedy,
+// and the last lines of the step's log.
 func Build(b *api.AgentBuild) string {
 	s, d := b.Status, b.Status.FailureDetails
 	name, commit := b.Namespace+"/"+b.Name, ""
@@ -56,31 +56,27 @@ func Build(b *api.AgentBuild) string {
 	return out.String()
 }
 
-// Package says in Markdown what lint found in a package, and what a change of it means. changes
-// is nil where the two sides could not be compared. quiet reports that there is nothing that a
-// reviewer has to know.
+// Package describes in Markdown the lint findings of a package and the effect of its changes.
+// changes is nil if the two sides could not be compared. quiet reports that a reviewer needs to
+// know none of it.
 func Package(name string, findings []finding.Finding,
 	changes *compare.Report) (body string, quiet bool) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "### Package %s\n\n", code(name))
-	var shown []finding.Finding
-	for _, f := range findings {
-		if f.Severity != finding.Info {
-			shown = append(shown, f)
-		}
-	}
+	rows := slices.DeleteFunc(slices.Clone(findings),
+		func(f finding.Finding) bool { return f.Severity == finding.Info })
 	fmt.Fprintf(&out, "Lint: %s\n", Counts(findings))
-	if len(shown) > 0 {
+	if len(rows) > 0 {
 		out.WriteString("\n| severity | where | finding |\n|---|---|---|\n")
 	}
-	for _, f := range shown[:min(len(shown), maxRows)] {
+	for _, f := range rows[:min(len(rows), maxRows)] {
 		text := code(f.Message)
 		if f.Hint != "" {
 			text += "<br>" + code("hint: "+f.Hint)
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s %s |\n", f.Severity, code(f.Place.String()), code(f.Rule), text)
 	}
-	if more := len(shown) - maxRows; more > 0 {
+	if more := len(rows) - maxRows; more > 0 {
 		fmt.Fprintf(&out, "\nand %d more\n", more)
 	}
 	if changes == nil {
@@ -96,10 +92,10 @@ func Package(name string, findings []finding.Finding,
 		}
 		out.WriteString("\n" + text.String())
 	}
-	return out.String(), len(shown) == 0 && changes != nil && changes.Empty()
+	return out.String(), len(rows) == 0 && changes != nil && changes.Empty()
 }
 
-// Counts of findings, in one line.
+// Counts returns the numbers of errors and warnings.
 func Counts(findings []finding.Finding) string {
 	count := make(map[finding.Severity]int)
 	for _, f := range findings {
@@ -109,7 +105,7 @@ func Counts(findings []finding.Finding) string {
 		text.Count(count[finding.Warning], "warning")
 }
 
-// code shows a text as it is: in a code span nothing mentions a person, links or loads.
+// code returns a text as a code span, in which nothing is a mention, a link or an image.
 func code(content string) string {
 	content = strings.Join(strings.Fields(text.Printable(strings.TrimSpace(content))), " ")
 	if len(content) > 1000 {
@@ -120,8 +116,8 @@ func code(content string) string {
 
 var backticks = regexp.MustCompile("`+")
 
-// fenced puts lines into a block whose fence is longer than any in them. Each has a mark before
-// it: other bots read a line that begins with a slash as a command of ours.
+// fenced returns lines as a code block whose fence is longer than any in them. Each line begins
+// with a bar, because bots read a line that begins with a slash as a command of this account.
 func fenced(lines []string) string {
 	var content strings.Builder
 	for _, line := range lines {
