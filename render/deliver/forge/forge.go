@@ -1,7 +1,7 @@
-// Package forge calls the servers that host Git repositories for what Git's protocol lacks:
-// who may push, statuses of commits, comments, pull requests, and commits that the server
-// signs. It is the only place that knows how GitHub, GitLab and Gitea (with Forgejo) differ.
-// It uses their official clients, over one transport that has the limits of all.
+// Package forge calls the APIs of servers that host Git repositories: permissions to push, statuses
+// of commits, comments, pull requests, and commits that the server signs. It contains all
+// differences between GitHub, GitLab and Gitea (with Forgejo). It uses their official clients, over
+// one transport that enforces the limits.
 package forge
 
 import (
@@ -26,20 +26,20 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// The kinds of servers. Gitea is Forgejo too.
+// These are the kinds of servers. Gitea includes Forgejo.
 const (
 	GitHub = "github"
 	GitLab = "gitlab"
 	Gitea  = "gitea"
 )
 
-// Dial opens connections; nil is the network as it is.
+// Dial opens connections. Nil means any address.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Clients opens repositories on forges. What a server allows one credential is counted once
-// for all repositories that it opened, so that a process has one of these.
+// Clients opens repositories on forges. It counts the rate limits of a credential across all
+// repositories that it opened, so that a process needs only one.
 type Clients struct {
-	// Dial opens connections; nil is the network as it is.
+	// Dial opens connections. Nil means any address.
 	Dial Dial
 
 	mu       sync.Mutex
@@ -47,8 +47,7 @@ type Clients struct {
 	memory   *answers.Budget
 }
 
-// Open a repository by its URL, on a server of a kind that Names lists, or by its host if kind is
-// empty.
+// Open opens a repository by its URL. kind is one of Names, or empty if the host determines it.
 func (c *Clients) Open(kind, repository string, login Credential) (Forge, error) {
 	r, err := c.open(kind, repository, login)
 	if err != nil {
@@ -98,8 +97,8 @@ func (c *Clients) open(kind, address string, login Credential) (r repository, er
 	return r, err
 }
 
-// CredentialOf reads the data of a Secret of a namespace: a GitHub App as Flux names its fields, a
-// token, or a password with its username.
+// CredentialOf parses the data of a Secret of a namespace: a GitHub App with Flux's names of
+// fields, a token, or a password with its username.
 func CredentialOf(namespace string, data map[string][]byte) (c Credential, err error) {
 	c.Namespace = namespace
 	text := func(name string) string { return strings.TrimSpace(string(data[name])) }
@@ -120,10 +119,10 @@ func CredentialOf(namespace string, data map[string][]byte) (c Credential, err e
 	return c, nil
 }
 
-// segment of a path, which names an owner or a repository.
+// segment matches a segment of a path, which names an owner or a repository.
 var segment = text.Pattern(`^[A-Za-z0-9~_][A-Za-z0-9._-]{0,255}$`)
 
-// remote is one repository, and how it is asked.
+// remote is one repository, with the transport to its server.
 type remote struct {
 	path, owner, name string
 	api               *url.URL // ends in a slash
@@ -132,10 +131,10 @@ type remote struct {
 	transport         *transport
 }
 
-// kindOf server.
+// kindOf is a kind of server.
 type kindOf struct {
-	name, host string // host that is known to be of this kind
-	// api is the path of the API, or publicPath on the host public for the known host.
+	name, host string // host is the public server of this kind
+	// api is the path of the API. The API of the public server is at publicPath of the host public.
 	api, public, publicPath string
 	open                    func(remote) (server, error)
 	maxComment              int // bytes
@@ -149,8 +148,8 @@ func kinds() []kindOf {
 	}
 }
 
-// Names returns the kinds of servers, and the environment variable in which each has its token
-// by convention.
+// Names returns the kinds of servers, and the conventional environment variable for the token of
+// each.
 func Names() (names []string, variables map[string]string) {
 	variables = make(map[string]string)
 	for _, k := range kinds() {
@@ -160,7 +159,7 @@ func Names() (names []string, variables map[string]string) {
 	return names, variables
 }
 
-// Of returns the kind of server of a repository's URL, or "" if its name does not show it.
+// Of returns the kind of server in a repository's URL, or "" if the host does not determine it.
 func Of(repository string) string {
 	_, host, _, err := locate(repository)
 	if err != nil {
@@ -177,8 +176,8 @@ func Of(repository string) string {
 	return ""
 }
 
-// locate finds the host of a repository's URL and its path there. What gitrepo reads is read
-// as there; remotes may also have a login, or lack the user before host:path.
+// locate returns the host in a repository's URL and its path there. It accepts the URLs of gitrepo,
+// and those of Git remotes, which may have a login or lack the user before host:path.
 func locate(repository string) (scheme, host, path string, err error) {
 	if r, err := gitrepo.Parse(repository); err == nil {
 		repository = r.String()

@@ -19,18 +19,18 @@ type tea struct{ remote }
 
 func openGitea(at remote) (server, error) { return &tea{at}, nil }
 
-// client of the server, whose requests all have one context.
+// client returns a client whose requests all have the given context.
 func (t *tea) client(ctx context.Context) *gitea.Client {
 	client, err := gitea.NewClient(t.api.String(), gitea.SetContext(ctx), gitea.SetGiteaVersion(""),
 		gitea.SetHTTPClient(&http.Client{Transport: t.transport}), gitea.SetUserAgent("armature"),
 		gitea.SetToken(t.login.Token))
 	if err != nil {
-		panic(err) // of the version alone, which is not queried for
+		panic(err) // it fails only for the version, which is not queried
 	}
 	return client
 }
 
-// MayPush requests the permission of a user, which needs an administrator of the repository.
+// MayPush requests the permission of a user, for which the account must administer the repository.
 func (t *tea) MayPush(ctx context.Context, user string) (bool, error) {
 	level, _, err := t.client(ctx).CollaboratorPermission(t.owner, t.name, user)
 	if err != nil {
@@ -40,7 +40,7 @@ func (t *tea) MayPush(ctx context.Context, user string) (bool, error) {
 	return slices.Contains(push, level.Permission), nil
 }
 
-// SetStatus of a commit.
+// SetStatus sets the commit status, unless it is equal.
 func (t *tea) SetStatus(ctx context.Context, s Status) error {
 	client := t.client(ctx)
 	state := cmp.Or(map[State]gitea.StatusState{
@@ -71,8 +71,8 @@ func (t *tea) me(ctx context.Context) (int64, string, error) {
 	return me.ID, me.UserName, nil
 }
 
-// comments leaves out the author of one that was moved here from another server, since that is
-// the account that moved it.
+// comments omits the author of a comment that was migrated from another server, because the server
+// reports the account that migrated it.
 func (t *tea) comments(ctx context.Context,
 	number, page int) (found []comment, next, last int, err error) {
 	options := gitea.ListIssueCommentOptions{ListOptions: gitea.ListOptions{Page: page, PageSize: 50}}
@@ -122,13 +122,13 @@ func (t *tea) pull(p *gitea.PullRequest, err error) (*PullRequest, error) {
 	return out, nil
 }
 
-// PullRequest by its number.
+// PullRequest returns a pull request by its number.
 func (t *tea) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
 	p, _, err := t.client(ctx).GetPullRequest(t.owner, t.name, int64(number))
 	return t.pull(p, err)
 }
 
-// PullRequests reads pages until enough are found, since Gitea has no query for those from a branch.
+// PullRequests filters pages itself, since Gitea has no query for the pull requests from a branch.
 func (t *tea) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
 	options := gitea.ListPullRequestsOptions{State: gitea.StateOpen}
 	if head != "" {
@@ -173,7 +173,7 @@ func (t *tea) tip(ctx context.Context, branch string) (string, error) {
 	return b.Commit.ID, nil
 }
 
-// commit calls the contents API. The blob of each file is the lease.
+// commit calls the contents API. The server compares the blob of each file with the expected one.
 func (t *tea) commit(ctx context.Context, c Commit) (string, error) {
 	client := t.client(ctx)
 	want := gitea.ChangeFilesOptions{Message: c.Message, Branch: c.Branch}
@@ -209,7 +209,7 @@ func (t *tea) commit(ctx context.Context, c Commit) (string, error) {
 	return made.Commit.SHA, nil
 }
 
-// Wrote compares the author, since Gitea signs only where its administrator set that up.
+// Wrote compares the author, since Gitea signs only if its administrator has configured that.
 func (t *tea) Wrote(ctx context.Context, sha string) (bool, error) {
 	_, login, err := t.me(ctx)
 	if err != nil {

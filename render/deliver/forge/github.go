@@ -25,7 +25,7 @@ type hub struct {
 	key *rsa.PrivateKey // of the App; nil for a token
 }
 
-// right that a request needs. An App has a token for each.
+// right is a right that a request needs. An App has a token for each.
 type right string
 
 const (
@@ -37,7 +37,7 @@ const (
 	setFiles  right = "contents write"
 )
 
-// permissions of an App for the rights.
+// permissions returns the permissions of an App for the rights.
 func permissions() map[right]*github.InstallationPermissions {
 	read, write := github.Ptr("read"), github.Ptr("write")
 	return map[right]*github.InstallationPermissions{
@@ -58,19 +58,19 @@ func openGitHub(at remote) (server, error) {
 	return h, nil
 }
 
-// as is a client for requests that need a right.
+// as returns a client for requests that need a right.
 func (h *hub) as(need right) *github.Client {
 	return h.client(func(ctx context.Context) (string, error) { return h.installed(ctx, need) })
 }
 
-// client sends each request with a token.
+// client returns a client that sends each request with a token.
 func (h *hub) client(token func(context.Context) (string, error)) *github.Client {
 	base := h.api.String()
 	client, err := github.NewClient(github.WithTransport(authorized{h.transport, token}),
 		github.WithURLs(&base, &base), github.WithUserAgent("armature"),
 		github.WithDisableRateLimitCheck())
 	if err != nil {
-		panic(err) // of the address, which is one
+		panic(err) // it fails only for an invalid address
 	}
 	return client
 }
@@ -90,7 +90,8 @@ func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.transport.RoundTrip(r)
 }
 
-// installed returns the token, or one of the App with a right for this repository alone.
+// installed returns the token of the credential, or a token of the App with one right for only this
+// repository.
 func (h *hub) installed(ctx context.Context, need right) (string, error) {
 	if h.key == nil {
 		return h.login.Token, nil
@@ -115,8 +116,8 @@ func (h *hub) installed(ctx context.Context, need right) (string, error) {
 	return made.text, nil
 }
 
-// GitToken returns a token of a GitHub App that reads a repository by Git's protocol, or writes
-// it. Its user is x-access-token.
+// GitToken returns a token of a GitHub App for reading a repository with Git's protocol, or for
+// writing it. Its user is x-access-token.
 func (c *Clients) GitToken(ctx context.Context, repository string, login Credential,
 	write bool) (string, error) {
 	r, err := c.open(GitHub, repository, login)
@@ -130,7 +131,7 @@ func (c *Clients) GitToken(ctx context.Context, repository string, login Credent
 	return h.installed(ctx, seeFiles)
 }
 
-// token of the App's installation.
+// token creates a token of the App's installation.
 func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 	app := h.login.App
 	key := jose.SigningKey{Algorithm: jose.RS256, Key: h.key}
@@ -171,7 +172,7 @@ func (h *hub) token(ctx context.Context, need right) (made token, err error) {
 	return token{got.GetToken(), got.GetExpiresAt().Time}, nil
 }
 
-// MayPush requests the role of a user, which includes those of teams.
+// MayPush requests the role of a user, which includes the roles of teams.
 func (h *hub) MayPush(ctx context.Context, user string) (bool, error) {
 	level, _, err := h.as(seePeople).Repositories.GetPermissionLevel(ctx, h.owner, h.name, user)
 	return slices.Contains([]string{"admin", "maintain", "write"}, level.GetPermission()), err
@@ -209,7 +210,7 @@ func (h *hub) SetStatus(ctx context.Context, s Status) error {
 	return err
 }
 
-// optional returns nil for an empty text, which GitHub refuses.
+// optional returns a pointer to a text, or nil for an empty text, which GitHub rejects.
 func optional(text string) *string {
 	if text == "" {
 		return nil
@@ -217,10 +218,11 @@ func optional(text string) *string {
 	return &text
 }
 
-// maxOutput of a check run's summary, in bytes, and maxAnnotations of a request.
+// maxOutput bounds the summary of a check run, in bytes, and maxAnnotations the annotations of a
+// request.
 const maxOutput, maxAnnotations = 65_000, 50
 
-// check brings the check run of an attempt up to date. It cancels the older ones of the context
+// check creates or updates the check run of an attempt. It cancels older check runs of the context
 // that are not completed, because a check that stays in progress blocks a merge.
 func (h *hub) check(ctx context.Context, s Status) error {
 	status, conclusion := "completed", cmp.Or(map[State]string{
@@ -263,7 +265,7 @@ func (h *hub) check(ctx context.Context, s Status) error {
 		notes = notes[min(len(notes), out.GetAnnotationsCount()):] // the requests append them
 		equal = mine.GetStatus() == status && mine.GetConclusion() == conclusion &&
 			out.GetTitle() == title && out.GetSummary() == summary
-		equal = equal || mine.GetStatus() == "completed" && !s.State.Done() // it comes late
+		equal = equal || mine.GetStatus() == "completed" && !s.State.Done() // s is outdated
 	}
 	update := github.UpdateCheckRunOptions{
 		Name: s.Context, Status: &status, Conclusion: optional(conclusion),
@@ -290,8 +292,8 @@ func (h *hub) check(ctx context.Context, s Status) error {
 	return nil
 }
 
-// checks returns the newest check run of the attempt, and those of other attempts of the context
-// on the commit that are not completed.
+// checks returns the newest check run of the attempt, and the check runs of the context's other
+// attempts on the commit that are not completed.
 func (h *hub) checks(ctx context.Context,
 	s Status) (mine *github.CheckRun, open []int64, err error) {
 	options := &github.ListCheckRunsOptions{CheckName: &s.Context, Filter: github.Ptr("all"),
@@ -316,7 +318,7 @@ func (h *hub) checks(ctx context.Context,
 	return mine, open, nil
 }
 
-// query sends a query in GraphQL, and decodes its data.
+// query sends a GraphQL query and decodes its data.
 func (h *hub) query(ctx context.Context, need right, text string, variables map[string]any,
 	into any) error {
 	path := "graphql"
@@ -348,7 +350,7 @@ func (h *hub) query(ctx context.Context, need right, text string, variables map[
 	return &answerError{h.api.Host, first.Type, shown([]byte(first.Message)), cmp.Or(kind, ErrRefused)}
 }
 
-// me returns the login name of the credential, which an App has with [bot] at its end.
+// me returns the login name of the credential, which ends in [bot] for an App.
 func (h *hub) me(ctx context.Context) (_ int64, login string, err error) {
 	if login, _ = h.account.login.Load().(string); login != "" {
 		return 0, login, nil
@@ -410,13 +412,13 @@ func (h *hub) pull(p *github.PullRequest, err error) (*PullRequest, error) {
 	}, nil
 }
 
-// PullRequest by its number.
+// PullRequest returns a pull request by its number.
 func (h *hub) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
 	p, _, err := h.as(seePulls).PullRequests.Get(ctx, h.owner, h.name, number)
 	return h.pull(p, err)
 }
 
-// PullRequests from a branch, or those that are open.
+// PullRequests returns the pull requests from a branch, or the open ones.
 func (h *hub) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
 	options := github.PullRequestListOptions{
 		State: "open", Sort: "created", Direction: "desc",
@@ -467,14 +469,14 @@ func (h *hub) commit(ctx context.Context, c Commit) (sha string, err error) {
 	if c.Base != "" && c.Replaces == "" {
 		ref := github.CreateRef{Ref: "refs/heads/" + c.Branch, SHA: c.Head}
 		_, _, err := h.as(setFiles).Git.CreateRef(ctx, h.owner, h.name, ref)
-		if err != nil && !errors.Is(err, ErrRefused) { // one that exists has to be at Head
+		if err != nil && !errors.Is(err, ErrRefused) { // an existing branch has to be at Head
 			return "", fmt.Errorf("making the branch %s: %w", c.Branch, err)
 		}
 	}
 	return h.add(ctx, c)
 }
 
-// add a commit to a branch.
+// add adds a commit to a branch.
 func (h *hub) add(ctx context.Context, c Commit) (string, error) {
 	var files []map[string]string
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
@@ -494,8 +496,8 @@ func (h *hub) add(ctx context.Context, c Commit) (string, error) {
 	return data.CreateCommitOnBranch.Commit.Oid, err
 }
 
-// replace what a branch is at by a commit on top of another one, in one step, so that a pull
-// request of the branch is never without a difference, which would close it.
+// replace replaces the head of a branch by a commit on top of c.Head, in one step. A pull request
+// of the branch therefore never lacks a difference, which would close it.
 func (h *hub) replace(ctx context.Context, c Commit) (string, error) {
 	git := h.as(setFiles).Git
 	head, _, err := git.GetCommit(ctx, h.owner, h.name, c.Head)

@@ -26,7 +26,7 @@ func openGitLab(at remote) (server, error) {
 		gitlab.WithBaseURL(at.api.String()),
 		gitlab.WithHTTPClient(&http.Client{Transport: at.transport}),
 		gitlab.WithUserAgent("armature"),
-		// The transport retries, and waits for limits.
+		// The transport retries and waits for limits.
 		gitlab.WithoutRetries(), gitlab.WithCustomLimiter(rate.NewLimiter(rate.Inf, 1)),
 		gitlab.WithErrorHandler(func(r *http.Response, err error, _ int) (*http.Response, error) {
 			return r, err
@@ -47,7 +47,7 @@ func (l *lab) MayPush(ctx context.Context, user string) (bool, error) {
 		member.State == "active", err
 }
 
-// SetStatus keeps to the pipeline of the earlier statuses of the context.
+// SetStatus sets the status in the pipeline of the context's earlier statuses.
 func (l *lab) SetStatus(ctx context.Context, s Status) error {
 	state := cmp.Or(map[State]gitlab.BuildStateValue{
 		Queued: gitlab.Pending, Running: gitlab.Running, Success: gitlab.Success,
@@ -84,7 +84,7 @@ func (l *lab) SetStatus(ctx context.Context, s Status) error {
 	}
 	_, _, err = l.client.Commits.SetCommitStatus(l.path, s.Commit, want, gitlab.WithContext(ctx))
 	if errors.Is(err, ErrRefused) && strings.Contains(err.Error(), "Cannot transition status via") {
-		return nil // it is in that state
+		return nil // the status is in that state already
 	}
 	return err
 }
@@ -105,7 +105,7 @@ func (l *lab) me(ctx context.Context) (int64, string, error) {
 	return me.ID, me.Username, nil
 }
 
-// comments are notes that people wrote, the newest first.
+// comments lists the notes that are not the system's, the newest first.
 func (l *lab) comments(ctx context.Context,
 	number, page int) (found []comment, next, last int, err error) {
 	options := &gitlab.ListMergeRequestNotesOptions{
@@ -155,7 +155,7 @@ func (l *lab) pull(m *gitlab.BasicMergeRequest) *PullRequest {
 	return out
 }
 
-// PullRequest is a merge request.
+// PullRequest returns a merge request by its number.
 func (l *lab) PullRequest(ctx context.Context, number int) (*PullRequest, error) {
 	m, _, err := l.client.MergeRequests.GetMergeRequest(l.path, int64(number), nil,
 		gitlab.WithContext(ctx))
@@ -165,7 +165,7 @@ func (l *lab) PullRequest(ctx context.Context, number int) (*PullRequest, error)
 	return l.pull(&m.BasicMergeRequest), nil
 }
 
-// PullRequests are merge requests.
+// PullRequests returns the merge requests from a branch, or the open ones.
 func (l *lab) PullRequests(ctx context.Context, head string) (out []PullRequest, err error) {
 	state := "all"
 	if head == "" {
@@ -209,7 +209,8 @@ func (l *lab) tip(ctx context.Context, branch string) (string, error) {
 	return b.Commit.ID, nil
 }
 
-// commit calls the commits API. The last commit of each file is the lease.
+// commit calls the commits API. The server compares the last commit of each file with the expected
+// one.
 func (l *lab) commit(ctx context.Context, c Commit) (string, error) {
 	want := &gitlab.CreateCommitOptions{Branch: &c.Branch, CommitMessage: &c.Message}
 	if c.Base != "" {
@@ -244,7 +245,7 @@ func (l *lab) commit(ctx context.Context, c Commit) (string, error) {
 	return made.ID, nil
 }
 
-// Wrote compares the committer, since GitLab signs only where its administrator set that up.
+// Wrote compares the committer, since GitLab signs only if its administrator has configured that.
 func (l *lab) Wrote(ctx context.Context, sha string) (bool, error) {
 	me, err := l.user(ctx)
 	if err != nil {

@@ -12,15 +12,16 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// repository is the Forge of all kinds of servers: it checks what callers put into addresses and
-// queries, and does what is the same on all of them.
+// repository is the Forge of all kinds of servers. It validates the parts of addresses and queries,
+// and implements the parts that do not depend on the kind.
 type repository struct {
 	server
 	kind       string
 	maxComment int // bytes
 }
 
-// server is what differs between the kinds of servers. The exported methods are those of Forge.
+// server has the methods that differ between the kinds of servers. The exported ones are those of
+// Forge.
 type server interface {
 	MayPush(ctx context.Context, user string) (bool, error)
 	SetStatus(ctx context.Context, s Status) error
@@ -28,12 +29,12 @@ type server interface {
 	PullRequests(ctx context.Context, head string) ([]PullRequest, error)
 	Wrote(ctx context.Context, sha string) (bool, error)
 
-	// me returns the account of the credential; id is 0 if the server does not show it.
+	// me returns the account of the credential. id is 0 if the server does not report it.
 	me(ctx context.Context) (id int64, login string, err error)
 	// propose creates a pull request if number is 0, and changes its text otherwise.
 	propose(ctx context.Context, number int, p Proposal) (*PullRequest, error)
-	// comments lists a page of comments, from 1. next is the following page, and last the last
-	// one where pages begin with the oldest comment; 0 for none.
+	// comments lists a page of comments, from 1. next is the next page, or 0. last is the last page
+	// if the first one has the oldest comments, or 0.
 	comments(ctx context.Context, number, page int) (found []comment, next, last int, err error)
 	// putComment creates a comment if id is 0, deletes it if body is empty, and edits it otherwise.
 	putComment(ctx context.Context, number int, id int64, body string) error
@@ -42,7 +43,7 @@ type server interface {
 	commit(ctx context.Context, c Commit) (sha string, err error)
 }
 
-// comment as a server lists it.
+// comment is a comment as a server lists it.
 type comment struct {
 	Comment
 	id, author int64
@@ -50,8 +51,8 @@ type comment struct {
 }
 
 const (
-	mostIncoming = 100 // pull requests or comments that are read
-	maxPages     = 40  // of anything that a server lists
+	mostIncoming = 100 // pull requests or comments in a result
+	maxPages     = 40  // pages that are read of any list
 )
 
 var (
@@ -77,7 +78,7 @@ func (r repository) MayPush(ctx context.Context, user string) (bool, error) {
 	return may, err
 }
 
-// SetStatus of a commit.
+// SetStatus requires the full hash of the commit.
 func (r repository) SetStatus(ctx context.Context, s Status) error {
 	if !fullCommit().MatchString(s.Commit) {
 		return fmt.Errorf("%q is not a commit in full", s.Commit)
@@ -85,7 +86,7 @@ func (r repository) SetStatus(ctx context.Context, s Status) error {
 	return r.server.SetStatus(ctx, s)
 }
 
-// Propose finds the open pull request, and creates or changes it.
+// Propose looks for an open pull request, and creates or updates it.
 func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool, error) {
 	find := func() (*PullRequest, error) {
 		all, err := r.PullRequests(ctx, p.Head)
@@ -105,7 +106,7 @@ func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool
 		if failed == nil {
 			return made, true, nil
 		}
-		// It may exist since: another writer was faster, or an answer was lost.
+		// It may exist now: another writer was faster, or an answer was lost.
 		if open, err = find(); err != nil || open == nil {
 			return nil, false, fmt.Errorf("opening a pull request: %w", failed)
 		}
@@ -120,17 +121,17 @@ func (r repository) Propose(ctx context.Context, p Proposal) (*PullRequest, bool
 	return open, false, nil
 }
 
-// Comments reads the last two pages where the first one has the oldest.
+// Comments reads the last two pages if the first page has the oldest comments.
 func (r repository) Comments(ctx context.Context, number int) (out []Comment, err error) {
 	all, _, last, err := r.comments(ctx, number, 1)
 	for page := max(2, last-1); err == nil && page <= last; page++ {
 		var more []comment
 		if more, _, _, err = r.comments(ctx, number, page); page == last-1 {
-			all = nil // of the first page, which is older
+			all = nil // the first page is older
 		}
 		all = append(all, more...)
 	}
-	if r.kind != GitLab { // which lists the newest first
+	if r.kind != GitLab { // GitLab lists the newest first
 		slices.Reverse(all)
 	}
 	for _, c := range all[:min(len(all), mostIncoming)] {
@@ -143,7 +144,7 @@ func isEdited(created, updated time.Time) bool {
 	return created.IsZero() || !created.Equal(updated)
 }
 
-// Comment puts a part into the one comment of this account. Other parts stay.
+// Comment updates a part of the one comment of this account. Other parts stay.
 func (r repository) Comment(ctx context.Context, number int, part, body string) error {
 	if !markerForm().MatchString(part) {
 		return fmt.Errorf("%q cannot mark a comment", part)
@@ -156,8 +157,8 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 	mine := func(c comment) bool {
 		return c.author == id && (id != 0 || isMe(c.Author, c.bot, login))
 	}
-	var ours []comment
-	seen := make(map[int64]bool) // a server may have one page only, whatever it is asked for
+	var own []comment
+	seen := make(map[int64]bool) // a server may return the same page for each number
 	for page, count := 1, 0; page > 0 && page <= maxPages; count = len(seen) {
 		found, next, _, err := r.comments(ctx, number, page)
 		if err != nil {
@@ -166,7 +167,7 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 		for _, f := range found {
 			f.Body = strings.ReplaceAll(f.Body, "\r", "")
 			if !seen[f.id] && mine(f) && strings.HasPrefix(f.Body, first+"\n") {
-				ours = append(ours, f)
+				own = append(own, f)
 			}
 			seen[f.id] = true
 		}
@@ -176,8 +177,8 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 	}
 
 	parts, at := make(map[string]string), ""
-	if len(ours) > 0 {
-		for text := range strings.Lines(ours[0].Body) {
+	if len(own) > 0 {
+		for text := range strings.Lines(own[0].Body) {
 			if name, ok := strings.CutPrefix(strings.TrimSpace(text), prefix); ok {
 				at = strings.TrimSuffix(name, suffix)
 			} else if at != "" {
@@ -185,7 +186,7 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 			}
 		}
 	}
-	// A part cannot begin another one.
+	// The body of a part must not contain the beginning of another one.
 	parts[part] = strings.ReplaceAll(body, prefix, prefix[:len(prefix)-2]+"; ")
 	want := first + "\n"
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
@@ -196,13 +197,13 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 	}
 
 	if want == first+"\n" {
-		want = "" // without a part, it is deleted
-	} else if len(ours) == 0 {
-		ours = append(ours, comment{}) // which has no ID yet
+		want = "" // a comment without parts is deleted
+	} else if len(own) == 0 {
+		own = append(own, comment{}) // a new comment has no ID yet
 	}
-	for i, c := range ours {
+	for i, c := range own {
 		if i > 0 {
-			want = "" // two writers may both have added one
+			want = "" // two writers may both have added a comment
 		} else if c.id != 0 && want != "" && strings.TrimSpace(c.Body) == strings.TrimSpace(want) {
 			continue
 		}
@@ -213,7 +214,7 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 	return nil
 }
 
-// Account of the credential.
+// Account returns the login name of the credential's account.
 func (r repository) Account(ctx context.Context) (string, error) {
 	_, login, err := r.me(ctx)
 	return login, err
@@ -224,8 +225,8 @@ func isMe(user string, bot bool, login string) bool {
 	return strings.EqualFold(user, login) || bot && strings.EqualFold(user, login+"[bot]")
 }
 
-// Commit looks where the branches are before, since GitHub alone compares that as it commits, and
-// after a refusal, whose reason it may be.
+// Commit compares the heads of the branches before it commits, since only GitHub compares them
+// itself, and after a refusal, which may have that reason.
 func (r repository) Commit(ctx context.Context, c Commit) (sha string, err error) {
 	was := c.Head
 	if c.Base != "" {
@@ -248,7 +249,7 @@ func (r repository) Commit(ctx context.Context, c Commit) (sha string, err error
 	sha, err = r.commit(ctx, c)
 	if errors.Is(err, ErrRefused) || errors.Is(err, ErrNotFound) {
 		if r.kind == GitHub && c.Replaces == "" {
-			was = c.Head // it makes the branch first
+			was = c.Head // hub.commit creates the branch first
 		}
 		if moved := at(c.Branch, was); errors.Is(moved, ErrMoved) {
 			return "", fmt.Errorf("%w: %w", moved, err)
@@ -257,7 +258,7 @@ func (r repository) Commit(ctx context.Context, c Commit) (sha string, err error
 	return sha, err
 }
 
-// cut a text to a number of bytes at a character.
+// cut cuts a text to a number of bytes, at a character.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -265,7 +266,7 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
 }
 
-// line of a text for a description.
+// line returns a text on one line, cut to a number of bytes.
 func line(text string, most int) string {
 	return cut(strings.Join(strings.Fields(text), " "), most)
 }

@@ -25,22 +25,23 @@ import (
 )
 
 const (
-	// maxAnswer is the length of an answer in bytes, and maxTime how long it may take.
+	// maxAnswer bounds an answer in bytes, and maxTime its duration.
 	maxAnswer, maxTime = 8 << 20, 30 * time.Second
-	// maxDecoding is the memory of one decoded answer and of those of one namespace, and maxAnswers
-	// that of all of them at once. The controller has 1 GiB.
+	// maxDecoding bounds the memory for decoding the answers of one namespace, and maxAnswers that
+	// for all concurrent answers, in bytes. The controller has 1 GiB.
 	maxDecoding, maxAnswers = 64 << 20, 128 << 20
-	// maxValues of any list or object: nothing longer is requested.
+	// maxValues bounds the values of a list or object. Requests ask for fewer.
 	maxValues = 1000
-	// maxRequests of one credential run at once.
+	// maxRequests is the number of concurrent requests of one credential.
 	maxRequests = 8
-	// maxTries of a request that a limit or a failing server did not answer.
+	// maxTries is the number of attempts of a request that a limit or a failing server rejects.
 	maxTries = 3
-	// maxWait for a limit, also if the deadline is later.
+	// maxWait is the longest wait for a limit, even if the deadline is later.
 	maxWait = 2 * time.Minute
-	// longestLimit is the longest time that a server may announce.
+	// longestLimit is the longest limit that a server may announce.
 	longestLimit = time.Hour
-	// maxAccounts are remembered. One that was not used for longestLimit has no limit left.
+	// maxAccounts bounds the accounts that are cached. An account that was not used for
+	// longestLimit has no limit left.
 	maxAccounts = 10_000
 )
 
@@ -51,18 +52,18 @@ type account struct {
 	login  atomic.Value  // a string
 
 	mu       sync.Mutex
-	until    time.Time        // when the server answers again
-	attempts int              // limits in a row that named no time
+	until    time.Time        // the end of the limit
+	attempts int              // consecutive limits without a time
 	tokens   map[string]token // of an App, by repository and right
 }
 
-// token of an installation.
+// token is the token of an installation.
 type token struct {
 	text    string
 	expires time.Time
 }
 
-// account returns that of a credential on a host.
+// account returns the account of a credential on a host.
 func (c *Clients) account(kind, host string, login Credential) *account {
 	var app App
 	if login.App != nil {
@@ -79,7 +80,7 @@ func (c *Clients) account(kind, host string, login Credential) *account {
 	known, ok := c.accounts.Get(key)
 	if !ok {
 		a := &account{slots: make(chan struct{}, maxRequests), tokens: make(map[string]token)}
-		if kind == GitHub { // 80 that create content in a minute, 500 in an hour
+		if kind == GitHub { // it allows 80 writes per minute, and 500 per hour
 			a.writes = rate.NewLimiter(rate.Every(8*time.Second), 40)
 		}
 		known = a
@@ -88,14 +89,14 @@ func (c *Clients) account(kind, host string, login Credential) *account {
 	return known.(*account)
 }
 
-// limited returns the error of a request that a limit does not let through.
+// limited returns the error of a request that the limit rejects.
 func (a *account) limited(host string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return &LimitedError{host, a.until}
 }
 
-// wait until the server takes a request.
+// wait waits until the server accepts a request.
 func (a *account) wait(ctx context.Context, host string, write bool) error {
 	latest := time.Now().Add(maxWait)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(latest) {
@@ -133,8 +134,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// learn reads what an answer says about limits. limited reports that the request was not answered
-// because of one.
+// learn reads the limits from an answer. limited reports that a limit rejected the request.
 func (a *account) learn(r *http.Response, body []byte) (limited bool) {
 	header := func(name string) string {
 		return cmp.Or(r.Header.Get("X-RateLimit-"+name), r.Header.Get("RateLimit-"+name))
@@ -159,7 +159,7 @@ func (a *account) learn(r *http.Response, body []byte) (limited bool) {
 		until = at
 	} else if failed == nil && exhausted {
 		until = time.Unix(reset, 0)
-	} else if limited { // at least a minute, and longer each time
+	} else if limited { // exponential backoff from one minute
 		until = now.Add(time.Minute << min(a.attempts, 5))
 		a.attempts++
 	}
@@ -172,7 +172,7 @@ func (a *account) learn(r *http.Response, body []byte) (limited bool) {
 	return limited
 }
 
-// transport sends the requests of one account, to one host only.
+// transport sends the requests of one account, only to one host.
 type transport struct {
 	http.RoundTripper
 	scheme, host string
@@ -181,8 +181,8 @@ type transport struct {
 	memory       *answers.Budget
 }
 
-// RoundTrip waits for the limits, reads the whole answer, and returns one that is not a success
-// as an error. The memory for decoding the answer is taken before, and until its body is closed.
+// RoundTrip waits for the limits, reads the whole answer, and returns an error unless it is a
+// success. It acquires the memory for decoding the answer until the body is closed.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
 		return nil, fmt.Errorf("%s is not the server of the repository: nothing was sent to it",
@@ -194,7 +194,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
-		_ = r.Body.Close() // all of it was read
+		_ = r.Body.Close() // it was read completely
 	}
 	ctx := r.Context()
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -230,10 +230,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// asking marks the context of a POST that changes nothing, as queries in GraphQL are.
+// asking marks the context of a POST that changes nothing, such as a query in GraphQL.
 type asking struct{}
 
-// decoded is an answer whose memory is released when it was read.
+// decoded is the body of an answer. Close releases its memory.
 type decoded struct {
 	io.ReadCloser
 	memory *answers.Share
@@ -287,7 +287,7 @@ func (t *transport) once(r *http.Request, body []byte,
 	return answer, text, nil
 }
 
-// answerError is an answer that is not a success.
+// answerError reports an answer that is not a success.
 type answerError struct {
 	host, status, text string
 	kind               error
@@ -306,18 +306,18 @@ func (e *answerError) Error() string {
 
 func (e *answerError) Unwrap() error { return e.kind }
 
-// withoutSecrets removes from a text of the server the credentials that were sent to it.
+// withoutSecrets removes the credentials that were sent to the server from its answer.
 func (t *transport) withoutSecrets(sent *http.Request, text []byte) []byte {
 	words := []string{t.login.Token}
 	for _, name := range []string{"Authorization", "Private-Token"} {
 		words = append(words, strings.Fields(sent.Header.Get(name))...)
 	}
 	for _, word := range words {
-		escaped, _ := json.Marshal(word) // of a string, which does not fail
+		escaped, _ := json.Marshal(word) // a string can always be encoded
 		forms := []string{word, string(escaped[1 : len(escaped)-1]),
 			strings.ReplaceAll(word, "/", `\/`)}
 		for _, form := range forms {
-			if len(form) > 6 { // "Bearer" is none
+			if len(form) > 6 { // "Bearer" is not secret
 				text = bytes.ReplaceAll(text, []byte(form), []byte("…"))
 			}
 		}
@@ -337,7 +337,7 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 		}
 		body = append(known.Message, known.Errors...)
 	}
-	e.text = shown(t.withoutSecrets(r.Request, body)) // once more, as it was unescaped
+	e.text = shown(t.withoutSecrets(r.Request, body)) // again, because it was unescaped
 	switch r.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		e.kind = ErrUnauthorized
@@ -360,7 +360,7 @@ func (t *transport) refusal(r *http.Response, body []byte) error {
 	return e
 }
 
-// aboutRules matches texts of a server about a rule that no other credential satisfies.
+// aboutRules matches the text of a refusal that another credential would not change.
 var aboutRules = text.Pattern(`(?i)archived|protected|pre-receive|hook declined|rule violation`)
 
 // shown returns the beginning of a text of a server, on one line.
