@@ -1,6 +1,6 @@
-// Package build renders a folder of a source into the files of an artifact. It is pure: files go
-// in, and files or findings come out. It is not part of the engine, because kustomize's library is
-// slow to start, and not of the controller, so that it can be tested without one.
+// Package build renders a folder of a source into the files of an artifact. It is pure: it maps
+// files to files or findings. It is not part of the engine, because kustomize's library starts
+// slowly, and not of the controller, so that it can be tested without one.
 package build
 
 import (
@@ -23,38 +23,36 @@ import (
 
 // Options say what to render.
 type Options struct {
-	// Path is the folder to render, relative to the source's root; "" is the root.
+	// Path is the folder to render, relative to the source's root. "" is the root.
 	Path string
-	// Config is the file of the RenderConfig, relative to the source's root. "" is
-	// the nearest armature.yaml from Path up to the source's root, or the defaults where
-	// there is none.
+	// Config is the file of the RenderConfig, relative to the source's root. "" is the nearest
+	// armature.yaml from Path up to the source's root, or the defaults if there is none.
 	Config string
-	// Images asks for those of the result, for which every object is read as a whole.
+	// Images requests Result.Images, for which every object is decoded completely.
 	Images bool
 }
 
 // Result is a rendered folder.
 type Result struct {
-	// Files of the artifact, by path; nil where a finding is an error.
+	// Files of the artifact by path, or nil if a finding is an error.
 	Files map[string][]byte
 	// Findings name files relative to the source's root.
 	Findings []finding.Finding
 	// Objects is the number of Kubernetes objects in Files.
 	Objects int
-	// Images are what the objects in Files name of them, where they are asked for.
+	// Images are the images in the objects of Files, if Options.Images is set.
 	Images []Image
 	Stats  render.Stats
 }
 
-// Image is an image, and a place where the source names it or an object that runs it.
+// Image is an image, and the place in the source of the image or of an object that runs it.
 type Image struct {
 	images.Image
 	Place finding.Place
 }
 
-// Run renders a folder of a source. files are those of the source, by their path
-// relative to its root. What is wrong is among the findings; an error among them
-// leaves no files.
+// Run renders a folder of a source. files are the files of the source, by their path relative to
+// its root. If a finding is an error, the result has no files.
 func Run(files map[string][]byte, o Options) Result {
 	b := builder{files: files, folder: path.Clean("./" + o.Path), config: o.Config, withImages: o.Images}
 	r := b.run()
@@ -73,8 +71,8 @@ type builder struct {
 	findings   []finding.Finding
 
 	folders map[string]bool   // roots of kustomizations
-	visits  int               // of kustomizations
-	values  int               // that kustomize reads
+	visits  int               // visited kustomizations
+	values  int               // values that kustomize reads
 	origins map[string]origin // of the files of a built kustomization
 }
 
@@ -123,7 +121,7 @@ func (b *builder) run() (r Result) {
 			continue
 		}
 		name := f.Path
-		if path.Ext(name) == ".json" { // Flux looks for YAML, which JSON is
+		if path.Ext(name) == ".json" { // Flux reads only files with the extension of YAML
 			name += ".yaml"
 		}
 		r.Files[name] = text
@@ -150,10 +148,10 @@ func (b *builder) run() (r Result) {
 	return r
 }
 
-// images adds the images of a file to the result. An object that cannot be read is an error, since
-// it might run one.
+// images adds the images of a file to the result. An object that cannot be decoded is an error,
+// since it may run an image.
 func (b *builder) images(r *Result, f render.File) {
-	own, _ := images.Rows(b.opt.Config) // the render has reported what is wrong with them
+	own, _ := images.Rows(b.opt.Config) // the render has reported the error
 	render.Objects(f, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
@@ -169,8 +167,8 @@ func (b *builder) images(r *Result, f render.File) {
 	})
 }
 
-// locateImages sets the files of the source, and the lines of images. An image that the render has
-// added has no line.
+// locateImages sets the places of images to files and lines of the source. An image that the render
+// has added has no line.
 func (b *builder) locateImages(inputs []render.File, images []Image) {
 	for i := range images {
 		at := &images[i].Place
@@ -275,7 +273,7 @@ func (b *builder) settings() {
 	b.findings = slices.Concat(b.findings, ofConfig, ofLock)
 }
 
-// locate replaces the files in findings by those of the source.
+// locate replaces the files in findings with those of the source.
 func (b *builder) locate(inputs []render.File, findings []finding.Finding) []finding.Finding {
 	if b.origins != nil {
 		return b.trace(findings)

@@ -29,25 +29,25 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// maxVisits bounds how often kustomizations are visited: two bases that each
-// have the next two as bases are two to the power of their number.
+// maxVisits bounds the visits of kustomizations: the number of visits can be exponential in the
+// number of bases.
 const maxVisits = 500
 
-// kustomizing is held while kustomize works: its schema of Kubernetes is global. Kustomize reads
-// from memory only, so the lock never waits for a network.
+// kustomizing is held while kustomize runs, because its schema of Kubernetes is global. Kustomize
+// reads only from memory, so it never waits for a network.
 var kustomizing sync.Mutex
 
-// origin is the place of an object of a built kustomization in the source.
+// origin is the place in the source of an object of a built kustomization.
 type origin struct{ file, kind, name string }
 
-// Kustomize builds the kustomization of a folder as Run does: a file for each object.
+// Kustomize builds the kustomization of a folder as Run does, and returns a file for each object.
 func Kustomize(files map[string][]byte, folder string) ([]render.File, []finding.Finding) {
 	b := builder{files: files, folder: folder}
 	return b.kustomize(b.kustomization(folder)), b.findings
 }
 
-// kustomize builds a kustomization, after it has made sure that it needs nothing from outside the
-// source, and returns a file for each object.
+// kustomize checks that a kustomization needs nothing from outside the source, builds it, and
+// returns a file for each object.
 func (b *builder) kustomize(file string) (inputs []render.File) {
 	b.folders = map[string]bool{}
 	top := b.visit(file, nil)
@@ -63,7 +63,7 @@ func (b *builder) kustomize(file string) (inputs []render.File) {
 		b.report("source/kustomize", file, err.Error(), "")
 		return nil
 	}
-	var left builder // what a build may read as a file, and not as YAML
+	var excluded builder // its findings explain why the build lacks a file
 	for _, name := range slices.Sorted(maps.Keys(b.files)) {
 		data := b.files[name]
 		if name == file {
@@ -72,15 +72,15 @@ func (b *builder) kustomize(file string) (inputs []render.File) {
 		if !b.reads(name) || path.Base(name) == referencesFile {
 			continue
 		}
-		if _, within := left.limit(name, data); within {
-			// A name that kustomize does not allow cannot be referred to either.
+		if _, within := excluded.limit(name, data); within {
+			// A name that kustomize rejects cannot be referred to either.
 			_ = disk.WriteFile("/"+name, data)
 		}
 	}
 	objects, err := runKustomize(disk, path.Join("/", b.folder))
 	if err != nil {
 		message := strings.ReplaceAll(err.Error(), "'/", "'")
-		b.findings = append(b.findings, left.findings...)
+		b.findings = append(b.findings, excluded.findings...)
 		b.report("source/kustomize", file, text.Printable(message),
 			"kustomize build "+b.folder+" shows the same")
 		return nil
@@ -88,7 +88,8 @@ func (b *builder) kustomize(file string) (inputs []render.File) {
 	return b.collect(objects)
 }
 
-// runKustomize returns an error if the library panics, which input can make it do.
+// runKustomize runs the library. It returns an error if the library panics, which the input can
+// cause.
 func runKustomize(disk filesys.FileSystem, folder string) (objects resmap.ResMap, err error) {
 	kustomizing.Lock()
 	defer kustomizing.Unlock()
@@ -101,8 +102,8 @@ func runKustomize(disk filesys.FileSystem, folder string) (objects resmap.ResMap
 	return krusty.MakeKustomizer(options).Run(disk, folder)
 }
 
-// outermost prepares the outermost kustomization: objects get annotations with their origin, and
-// Armature, which runs afterwards, is not one of its transformers.
+// outermost prepares the outermost kustomization. Kustomize annotates objects with their origin,
+// and does not run Armature as a transformer, because Armature runs afterwards.
 func (b *builder) outermost(k *types.Kustomization, file string) ([]byte, error) {
 	k.Transformers = slices.DeleteFunc(k.Transformers, func(entry string) bool {
 		name := path.Join(path.Dir(file), entry)
@@ -121,11 +122,12 @@ func (b *builder) outermost(k *types.Kustomization, file string) ([]byte, error)
 	return syaml.Marshal(k)
 }
 
-// referencesFile is beside the outermost kustomization while it is built.
+// referencesFile is a file in the folder of the outermost kustomization while it is built.
 const referencesFile = "armature-name-references.yaml"
 
-// references lets kustomize follow the names that custom resources refer to. As its transformer,
-// Armature does that itself; here it runs after kustomize, when the original names are lost.
+// references returns a configuration with which kustomize updates the names that custom resources
+// refer to. As a transformer, Armature does that itself; here it runs after kustomize, when the
+// original names are lost.
 func references() []byte {
 	var b strings.Builder
 	b.WriteString("nameReference:\n")
@@ -145,7 +147,7 @@ func isRenderConfig(data []byte) (is bool) {
 	return is
 }
 
-// collect writes each object to a file of its own, named after it.
+// collect writes each object to a separate file, named after the object.
 func (b *builder) collect(objects resmap.ResMap) (inputs []render.File) {
 	b.origins = map[string]origin{}
 	for _, o := range objects.Resources() {
@@ -179,15 +181,15 @@ func (b *builder) collect(objects resmap.ResMap) (inputs []render.File) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// fileName joins the words that name an object, at most 200 characters, so that any file system
-// accepts it.
+// fileName joins the words that name an object. It returns at most 200 characters, so that any file
+// system accepts the name.
 func fileName(parts ...string) string {
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	name := notInNames.ReplaceAllString(strings.ToLower(strings.Join(parts, "_")), "_")
 	return name[:min(len(name), 200)] + ".yaml"
 }
 
-// trace replaces the files of objects in findings by those that the source has.
+// trace replaces the files of objects in findings with those of the source.
 func (b *builder) trace(findings []finding.Finding) []finding.Finding {
 	findings = slices.Clone(findings)
 	for i := range findings {
@@ -213,9 +215,9 @@ func (b *builder) traceText(text string) string {
 	})
 }
 
-// lineOf returns the line of a field in the file that its author wrote: of the object whose name
-// is the longest part of the name that kustomize wrote. A field of a patch is at the deepest value
-// above it.
+// lineOf returns the line of a field in the author's file, in the object whose name is the longest
+// part of the name that kustomize wrote. For a field that a patch added, it is the line of the
+// nearest parent.
 func (b *builder) lineOf(at origin, field string) (line int) {
 	longest := -1
 	render.Objects(render.File{Path: at.file, Data: b.files[at.file]}, func(o *krm.Object) {
@@ -227,8 +229,8 @@ func (b *builder) lineOf(at origin, field string) (line int) {
 	return line
 }
 
-// reads reports whether a build may read a file: kustomize reads files at or
-// below the root of a kustomization.
+// reads reports whether a build may read a file. Kustomize reads files at or below the root of a
+// kustomization.
 func (b *builder) reads(file string) bool {
 	for dir := path.Dir(file); ; dir = path.Dir(dir) {
 		if b.folders[dir] {
@@ -240,12 +242,12 @@ func (b *builder) reads(file string) bool {
 	}
 }
 
-// refuse reports a kustomization, or what it names.
+// refuse reports an error of a kustomization or of a file that it names.
 func (b *builder) refuse(file, message, hint string) *finding.Finding {
 	return b.report("source/kustomization", file, message, hint)
 }
 
-// visit a kustomization and its bases. above are the folders that lead to it.
+// visit checks a kustomization and its bases. above are the folders that lead to it.
 func (b *builder) visit(file string, above []string) *types.Kustomization {
 	folder := path.Dir(file)
 	if slices.Contains(above, folder) {
@@ -287,10 +289,10 @@ func (b *builder) visit(file string, above []string) *types.Kustomization {
 
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
-// entry follows a resource or component: a file of the source, or a folder with
-// a kustomization.
+// entry checks a resource or component, which is a file of the source or a folder with a
+// kustomization.
 func (b *builder) entry(file, entry string, above []string) {
-	// What has none of these is never a remote base to kustomize.
+	// Each remote base of kustomize has one of these.
 	if strings.ContainsAny(entry, ":@?") ||
 		strings.HasPrefix(strings.ToLower(entry), "github.com/") {
 		text := fmt.Sprintf("%q is a remote base, which is not fetched", text.Shown(entry))
@@ -314,7 +316,8 @@ func (b *builder) entry(file, entry string, above []string) {
 	b.visit(base, above)
 }
 
-// limited reports whether a file, and all that was read before it, is within the limits.
+// limited reports whether a file, together with all files that were read before, is within the
+// limits.
 func (b *builder) limited(file string) bool {
 	before := b.values
 	values, within := b.limit(file, b.files[file])
@@ -326,7 +329,7 @@ func (b *builder) limited(file string) bool {
 	return within && b.values <= maxBuilt
 }
 
-// syntax reports what cannot be read in a file of resources, with its line, which kustomize omits.
+// syntax reports the syntax errors in a file of resources with their lines, which kustomize omits.
 func (b *builder) syntax(name string, data []byte) {
 	render.EachDocument(data, func(d krm.Document, item bool, line int) {
 		var o krm.Object
@@ -336,8 +339,8 @@ func (b *builder) syntax(name string, data []byte) {
 	})
 }
 
-// plugin checks the configuration of a generator, transformer or validator: of kustomize's own,
-// and without URLs, which it would fetch.
+// plugin checks the configuration of a generator, transformer or validator. It must be one of
+// kustomize's own, and have no URLs, which kustomize would fetch.
 func (b *builder) plugin(file, entry string, outermost bool) {
 	content, where := []byte(entry), file
 	if data, ok := b.files[path.Join(path.Dir(file), entry)]; ok {
@@ -346,7 +349,7 @@ func (b *builder) plugin(file, entry string, outermost bool) {
 			return
 		}
 		if outermost && isRenderConfig(data) {
-			return // Armature itself, which runs afterwards
+			return // it is Armature's, which runs afterwards
 		}
 	}
 	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(content),
@@ -358,7 +361,7 @@ func (b *builder) plugin(file, entry string, outermost bool) {
 		if err != nil {
 			break
 		}
-		// Unlike Lookup, the accessors of RNode panic where a list is in the place of a mapping.
+		// Unlike Lookup, the accessors of RNode panic if there is a list instead of a mapping.
 		function, wrong := n.Pipe(yaml.Lookup("metadata", "annotations", "config.kubernetes.io/function"))
 		if err = wrong; function != nil {
 			err = fmt.Errorf("%q is a function, and functions do not run here", text.Shown(entry))
@@ -373,15 +376,15 @@ func (b *builder) plugin(file, entry string, outermost bool) {
 	b.local(where, content, nil)
 }
 
-// free are the fields of a kustomization whose strings are values and never files, and those whose
-// entries are checked on their own.
+// free are the fields of a kustomization whose strings are never files, and those whose entries are
+// checked separately.
 var free = []string{
 	"commonAnnotations", "commonLabels", "labels", "metadata", "literals", "options",
 	"generatorOptions", "patch", "sourceValue", "resources", "bases", "components", "generators",
 	"transformers", "validators",
 }
 
-// local reports the URLs in all fields of a file but the free ones: kustomize would fetch them.
+// local reports the URLs in all fields of a file except the free ones, which kustomize would fetch.
 func (b *builder) local(file string, data []byte, free []string) {
 	nodes, err := (&kio.ByteReader{Reader: bytes.NewReader(data),
 		OmitReaderAnnotations: true}).Read()
@@ -389,7 +392,7 @@ func (b *builder) local(file string, data []byte, free []string) {
 		b.refuse(file, text.Printable(err.Error()), "correct the kustomization")
 		return
 	}
-	seen := map[*yaml.Node]bool{} // an alias may repeat a node any number of times
+	seen := map[*yaml.Node]bool{} // aliases may repeat a node any number of times
 	var visit func(*yaml.Node)
 	visit = func(n *yaml.Node) {
 		if n == nil || seen[n] {
@@ -413,8 +416,8 @@ func (b *builder) local(file string, data []byte, free []string) {
 	}
 }
 
-// remote reports whether kustomize would fetch a file: a URL, alone or behind the key of a
-// generated file.
+// remote reports whether kustomize would fetch a file: whether it is a URL, alone or after the key
+// of a generated file.
 func remote(text string) bool {
 	_, behind, _ := strings.Cut(text, "=")
 	for _, s := range []string{text, behind} {

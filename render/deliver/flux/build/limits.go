@@ -10,19 +10,18 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Limits of YAML and JSON, which are checked before a parser runs: it needs some hundred bytes for
-// each value.
+// These are the limits of YAML and JSON. They are checked before a parser runs, because it needs
+// some hundred bytes for each value.
 const (
-	maxFile     = 16 << 20 // bytes of a file
-	maxDocument = 3 << 20  // bytes of a document; the API server takes no request beyond that
-	// of a document, and of one whose aliases are replaced by what they repeat
-	maxValues  = 250_000
-	maxBuilt   = 1_500_000 // of all that kustomize reads, as often as it does
-	maxNesting = 100       // of flow collections in each other
+	maxFile     = 16 << 20  // bytes of a file
+	maxDocument = 3 << 20   // bytes of a document; the API server accepts no larger request
+	maxValues   = 250_000   // values of a document, with and without expanded aliases
+	maxBuilt    = 1_500_000 // values that kustomize reads, counting a file each time it is read
+	maxNesting  = 100       // levels of nested flow collections
 )
 
-// limit reports the first document of a file that is beyond the limits. It counts the values of
-// all of them.
+// limit reports the first document of a file that exceeds the limits. It counts the values of all
+// documents.
 func (b *builder) limit(file string, data []byte) (values int, within bool) {
 	refuse := func(line int, text string, args ...any) (int, bool) {
 		b.report("source/limit", file, fmt.Sprintf(text, args...),
@@ -59,8 +58,8 @@ func (b *builder) limit(file string, data []byte) (values int, within bool) {
 	return values, true
 }
 
-// count returns at least the number of values of a document: each follows one of these characters,
-// which texts have as well. at is the place where there are too many, -1 for none.
+// count returns an upper bound of the values of a document: each follows one of these characters,
+// which also occur in strings. at is the offset at which there are too many, or -1.
 func count(text []byte) (values, at int) {
 	depth := 0
 	for i, c := range text {
@@ -80,7 +79,7 @@ func count(text []byte) (values, at int) {
 	return values, -1
 }
 
-// expanded is the number of values where each alias is replaced by what it repeats.
+// expanded returns the number of values after each alias is replaced by the node that it repeats.
 func expanded(n *yaml.Node, known map[*yaml.Node]int) int {
 	if n == nil {
 		return 0
@@ -88,7 +87,7 @@ func expanded(n *yaml.Node, known map[*yaml.Node]int) int {
 	if v, ok := known[n]; ok {
 		return v
 	}
-	known[n] = math.MaxInt32 // of one that contains itself
+	known[n] = math.MaxInt32 // for a node that contains itself
 	total := 1 + expanded(n.Alias, known)
 	for _, child := range n.Content {
 		total = min(math.MaxInt32, total+expanded(child, known))

@@ -45,40 +45,42 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Options of a process that publishes RenderedSources.
+// Options are the options of a process that publishes RenderedSources.
 type Options struct {
 	process.Options
-	// Dir is where archives are stored.
+	// Dir is the folder in which archives are stored.
 	Dir string
-	// Address is where archives are served, such as :9090.
+	// Address serves archives, such as :9090.
 	Address string
-	// AdvertisedAddress is the host and port at which consumers reach Address;
-	// empty is the one that was listened on.
+	// AdvertisedAddress is the host and port at which consumers reach Address. It defaults to the
+	// address of the listener.
 	AdvertisedAddress string
 	// CrossNamespace lets RenderedSources refer to sources of other namespaces.
 	CrossNamespace bool
-	// Hosts that archives of sources may be fetched from, with or without a port.
+	// Hosts from which archives of sources may be fetched, with or without a port.
 	Hosts []string
-	// Dial opens connections to the registries that manifests name; nil dials any address.
+	// Dial opens connections to the registries that manifests name. Nil dials any address.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// VerifyTimeout of all signatures of one package; zero means one minute.
+	// VerifyTimeout bounds the verification of all signatures of one package. Zero means one
+	// minute.
 	VerifyTimeout time.Duration
 }
 
 const (
-	// concurrency is how many packages are rendered at once.
+	// concurrency is the number of packages that are rendered concurrently.
 	concurrency = 2
-	// waiting is how many packages may wait for registries. A namespace has a quarter of them.
+	// waiting is the number of packages that may wait for registries, a quarter of them in one
+	// namespace.
 	waiting = 32 * concurrency
 )
 
-// Scheme knows RenderedSource; Flux's kinds are read without Go types.
+// Scheme returns a scheme with RenderedSource. Flux's kinds are read without Go types.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	return scheme, multi.Errors(clientgoscheme.AddToScheme(scheme), api.AddToScheme(scheme))
 }
 
-// Run the controller until ctx ends.
+// Run runs the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	o.VerifyTimeout = cmp.Or(o.VerifyTimeout, time.Minute)
 	cfg = o.Client(cfg, program, 200)
@@ -117,7 +119,8 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) (err error) {
 	}
 }
 
-// run until ctx ends, or the controller has got the rights in a namespace that was denied.
+// run runs the controller until ctx ends, or returns errGranted when a denied namespace was
+// granted.
 func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, direct client.Client,
 	denied []string) error {
 	const lease = "armature-sources"
@@ -154,7 +157,7 @@ func (r *Reconciler) run(ctx context.Context, cfg *rest.Config, direct client.Cl
 	return mgr.Start(ctx)
 }
 
-// lead serves and reconciles, which only the leader does.
+// lead serves archives and reconciles. Only the leader does so.
 func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, serving *atomic.Bool) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.Address)
 	if err != nil {
@@ -173,11 +176,11 @@ func (r *Reconciler) lead(ctx context.Context, mgr ctrl.Manager, serving *atomic
 	return nil
 }
 
-// crdPeriod is how often a kind that the cluster lacks is looked for.
+// crdPeriod is the interval of checks for a kind that the cluster lacks.
 const crdPeriod = 5 * time.Second
 
-// follow RenderedSources as soon as the kinds that they need exist, and each kind of source as soon
-// as that exists. It returns when all are followed.
+// follow watches RenderedSources as soon as the kinds that they need exist, and each kind of source
+// as soon as it exists. It does not wait for the kinds of sources.
 func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager) error {
 	rendered, published :=
 		api.GroupVersion.WithKind(api.Kind), FluxSources.WithKind(externalArtifact)
@@ -211,7 +214,7 @@ func (r *Reconciler) follow(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// await kinds that the cluster may lack.
+// await waits until the cluster has all kinds.
 func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKind) error {
 	reported := false
 	return wait.PollUntilContextCancel(ctx, crdPeriod, true, func(context.Context) (bool, error) {
@@ -229,7 +232,7 @@ func await(ctx context.Context, mgr ctrl.Manager, kinds ...schema.GroupVersionKi
 	})
 }
 
-// sweep archives of RenderedSources that were deleted while no controller ran.
+// sweep removes archives of RenderedSources that were deleted while no controller ran.
 func sweep(ctx context.Context, r *Reconciler) error {
 	namespaces := r.Namespaces
 	if len(namespaces) == 0 {
@@ -250,7 +253,8 @@ func sweep(ctx context.Context, r *Reconciler) error {
 	})
 }
 
-// setup says what triggers a reconcile: the object itself, what it publishes and what it renders.
+// setup builds the controller. A RenderedSource, the artifact that it publishes and the one that it
+// renders trigger a reconcile.
 func (r *Reconciler) setup(mgr ctrl.Manager) (controller.Controller, error) {
 	fair := managers.NewFairness(waiting, waiting/4)
 	requested := predicate.Or(predicate.GenerationChangedPredicate{},
@@ -280,7 +284,7 @@ func artifactChanged(e event.UpdateEvent) bool {
 	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(rawArtifact(before), rawArtifact(after))
 }
 
-// rawArtifact returns status.artifact of a source, nil if it has none.
+// rawArtifact returns status.artifact of a source, or nil if it has none.
 func rawArtifact(source *unstructured.Unstructured) any {
 	artifact, _, _ := unstructured.NestedFieldNoCopy(source.Object, "status", "artifact")
 	return artifact
@@ -310,7 +314,7 @@ func (r *Reconciler) renderedFrom(ctx context.Context, o client.Object) (out []r
 	return out
 }
 
-// slim removes from a cached source all but its artifact.
+// slim removes from a cached source everything except its artifact.
 func slim(in any) (any, error) {
 	if u, ok := in.(*unstructured.Unstructured); ok && u.GetKind() != externalArtifact {
 		artifact := rawArtifact(u)

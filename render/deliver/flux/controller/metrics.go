@@ -13,14 +13,14 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// recorder keeps the metrics of RenderedSources, beside those of controller-runtime.
+// recorder records the metrics of RenderedSources.
 type recorder struct {
-	flux        *fluxmetrics.Recorder // durations, which dashboards of Flux read
+	flux        *fluxmetrics.Recorder // durations, for dashboards of Flux
 	attempts    *prometheus.CounterVec
 	size, ready *prometheus.GaugeVec
 }
 
-// newMetrics registers the metrics. A second controller in a process counts with the first.
+// newMetrics registers the metrics. Several controllers in a process share them.
 var newMetrics = sync.OnceValues(func() (*recorder, error) {
 	var set metrics.Set
 	m := &recorder{
@@ -32,7 +32,7 @@ var newMetrics = sync.OnceValues(func() (*recorder, error) {
 	return m, process.Register(append(m.flux.Collectors(), set...)...)
 })
 
-// reference names a RenderedSource for Flux's metrics.
+// reference returns a reference to a RenderedSource for Flux's metrics.
 func reference(namespace, name string) corev1.ObjectReference {
 	return corev1.ObjectReference{Kind: api.Kind, Namespace: namespace, Name: name}
 }

@@ -29,13 +29,13 @@ import (
 // FluxSources is the API group of Flux's sources, and of ExternalArtifact.
 var FluxSources = schema.GroupVersion{Group: "source.toolkit.fluxcd.io", Version: "v1"}
 
-// externalArtifact is the kind that is published, which can be a source as well.
+// externalArtifact is the kind that is published. It can be a source as well.
 const externalArtifact = "ExternalArtifact"
 
 // ociRepository is the kind whose artifacts a policy can judge.
 const ociRepository = "OCIRepository"
 
-// sourceKinds that a RenderedSource may refer to.
+// sourceKinds are the kinds that a RenderedSource may refer to.
 var sourceKinds = []string{"GitRepository", ociRepository, "Bucket", externalArtifact}
 
 func newSource(kind string) *unstructured.Unstructured {
@@ -44,7 +44,7 @@ func newSource(kind string) *unstructured.Unstructured {
 	return o
 }
 
-// artifactOf reads status.artifact. It returns nil if the source has none.
+// artifactOf decodes status.artifact. It returns nil if the source has none.
 func artifactOf(source *unstructured.Unstructured) (*meta.Artifact, error) {
 	value, ok, err := unstructured.NestedMap(source.Object, "status", "artifact")
 	if err != nil || !ok {
@@ -58,8 +58,8 @@ func artifactOf(source *unstructured.Unstructured) (*meta.Artifact, error) {
 	return a, nil
 }
 
-// cycle fails if a RenderedSource renders what it publishes, by itself or through others: each
-// render would be a new revision for the next one, forever.
+// cycle returns a failure if a RenderedSource renders what it publishes, directly or through
+// others: each render would be a new revision for the next one, forever.
 func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *process.Failure {
 	own := client.ObjectKeyFromObject(source)
 	chain := []client.ObjectKey{own}
@@ -75,11 +75,11 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *pro
 					"refer to another source", strings.Join(names, " → ")))
 		}
 		if slices.Contains(chain, key) || key.Namespace != at.Namespace && !r.CrossNamespace {
-			return nil // a cycle of others, which is reported there, or a reference that is refused
+			return nil // another source reports the cycle, or the reference is rejected
 		}
 		chain = append(chain, key)
 		at = &api.RenderedSource{}
-		err := r.Live.Get(ctx, key, at) // it may be of another shard
+		err := r.Live.Get(ctx, key, at) // it may be in another shard
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil // another program publishes it
@@ -91,10 +91,10 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *pro
 	return nil
 }
 
-// archiveFile is the name of an archive's file: a revision or a digest.
+// archiveFile matches the name of an archive's file, which is a revision or a digest.
 var archiveFile = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// fetcher downloads archives from the hosts that serve those of Flux.
+// fetcher downloads archives from the hosts that serve Flux's archives.
 type fetcher struct {
 	hosts  []string // names, or names with a port
 	client *http.Client
@@ -116,7 +116,7 @@ func newFetcher(hosts []string) *fetcher {
 	return f
 }
 
-// canonicalHost writes host:port in lower case, without the dot that may end a name.
+// canonicalHost returns host:port in lower case, without the dot that may end a name.
 func canonicalHost(host string) string {
 	name, port, found := strings.Cut(strings.ToLower(host), ":")
 	name = strings.TrimSuffix(name, ".")
@@ -126,9 +126,9 @@ func canonicalHost(host string) string {
 	return name
 }
 
-// check that an address is one of a source's archives, as the source-controller lays them out:
-// http://HOST/KIND/NAMESPACE/NAME/FILE. A person who may write the status of a source could name
-// an archive of another namespace, so no other spelling is accepted.
+// check returns an error unless an address is one of a source's archives, in the layout of the
+// source-controller: http://HOST/KIND/NAMESPACE/NAME/FILE. A user who may write the status of a
+// source could name an archive of another namespace, so it accepts no other spelling.
 func (f *fetcher) check(address, kind string, source client.ObjectKey) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -153,7 +153,7 @@ func (f *fetcher) check(address, kind string, source client.ObjectKey) error {
 	return nil
 }
 
-// get an archive of at most limit bytes, from an address that was checked.
+// get downloads an archive of at most limit bytes from a checked address.
 func (f *fetcher) get(ctx context.Context, address string, limit int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

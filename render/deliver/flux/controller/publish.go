@@ -24,16 +24,15 @@ import (
 
 const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
-	// originRevision in an artifact's metadata is what Flux reports as the revision
-	// of the origin, to forges for one.
+	// originRevision is the key of an artifact's metadata that Flux reports as the revision of the
+	// origin, for instance to forges.
 	originRevision = "org.opencontainers.image.revision"
 )
 
-// publish points the ExternalArtifact of the RenderedSource's name to an archive that is stored,
-// and removes the archives that it replaces. It writes only what differs.
-func (r *Reconciler) publish(
-	ctx context.Context, source *api.RenderedSource, a *api.Artifact, origin *meta.Artifact,
-) *process.Failure {
+// publish points the ExternalArtifact with the RenderedSource's name to a stored archive, and
+// removes the archives that it replaces. It writes only objects that differ.
+func (r *Reconciler) publish(ctx context.Context, source *api.RenderedSource, a *api.Artifact,
+	origin *meta.Artifact) *process.Failure {
 	fail := func(err error) *process.Failure {
 		return process.Retry(reasonPublish,
 			fmt.Errorf("publishing ExternalArtifact %s: %w", source.Name, err))
@@ -51,7 +50,7 @@ func (r *Reconciler) publish(
 		published = want
 		err = r.Client.Create(ctx, published, client.FieldOwner(program))
 	case !containsObject(published, want):
-		want.SetUID(published.GetUID()) // of the one that was looked at, and no other
+		want.SetUID(published.GetUID()) // update only the object that was read
 		published = want
 		err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(published),
 			client.FieldOwner(program), client.ForceOwnership)
@@ -70,10 +69,8 @@ func (r *Reconciler) publish(
 	return nil
 }
 
-func publishStatus(
-	ctx context.Context, c client.Client, published *unstructured.Unstructured, a *api.Artifact,
-	origin *meta.Artifact,
-) error {
+func publishStatus(ctx context.Context, c client.Client, published *unstructured.Unstructured,
+	a *api.Artifact, origin *meta.Artifact) error {
 	have, err := artifactOf(published)
 	same := err == nil && have != nil && have.Revision == a.Revision && have.Digest == a.Digest
 	if same && !have.LastUpdateTime.IsZero() {
@@ -107,13 +104,12 @@ func publishStatus(
 	return c.Status().Apply(ctx, apply, client.FieldOwner(program), client.ForceOwnership)
 }
 
-// errForeign is an ExternalArtifact with another owner.
+// errForeign reports an ExternalArtifact with another owner.
 var errForeign = errors.New("has another owner")
 
 // publishedOf returns the ExternalArtifact of a RenderedSource, or nil if it does not exist.
-func publishedOf(
-	ctx context.Context, live client.Reader, source *api.RenderedSource,
-) (*unstructured.Unstructured, error) {
+func publishedOf(ctx context.Context, live client.Reader,
+	source *api.RenderedSource) (*unstructured.Unstructured, error) {
 	o := newSource(externalArtifact)
 	err := live.Get(ctx, client.ObjectKeyFromObject(source), o)
 	switch {
@@ -127,7 +123,7 @@ func publishedOf(
 	return o, nil
 }
 
-// newExternalArtifact is the object without its status.
+// newExternalArtifact returns the object without its status.
 func newExternalArtifact(source *api.RenderedSource) *unstructured.Unstructured {
 	o := newSource(externalArtifact)
 	o.SetNamespace(source.Namespace)
@@ -142,7 +138,7 @@ func newExternalArtifact(source *api.RenderedSource) *unstructured.Unstructured 
 	return o
 }
 
-// containsObject reports whether an object has all that is applied to it.
+// containsObject reports whether an object has all fields that are applied to it.
 func containsObject(have, want *unstructured.Unstructured) bool {
 	return have.GetLabels()[labelManagedBy] == program &&
 		slices.ContainsFunc(have.GetOwnerReferences(), func(o metav1.OwnerReference) bool {

@@ -1,8 +1,7 @@
-// Package controller publishes what RenderedSources render as ExternalArtifacts of Flux
-// (RFC-0012). It fetches the archive of a source, renders it in memory, stores the result under
-// the name of its digest, and then points the ExternalArtifact to it. A failure or a crash
-// therefore leaves the last good artifact in place. It holds no lock while it waits for the
-// network.
+// Package controller publishes rendered sources as ExternalArtifacts of Flux (RFC-0012). It fetches
+// the archive of a source, renders it in memory, stores the result under the name of its digest,
+// and then points the ExternalArtifact to it. After a failure or a crash, the last good artifact
+// stays published. It holds no lock while it waits for the network.
 package controller
 
 import (
@@ -39,7 +38,7 @@ import (
 // program is the name of this program in requests and objects.
 const program = "armature-controller"
 
-// Reasons of conditions, beside those of Flux.
+// These are the reasons of conditions, in addition to those of Flux.
 const (
 	reasonAccessDenied  = "AccessDenied"
 	reasonSource        = "SourceNotReady"
@@ -56,13 +55,13 @@ const (
 )
 
 const (
-	// firstRetry and lastRetry bound the backoff of a failure that may pass.
+	// firstRetry and lastRetry bound the backoff of a temporary failure.
 	firstRetry, lastRetry = time.Second, 5 * time.Minute
-	// attemptTimeout of all requests of one reconciliation.
+	// attemptTimeout bounds all requests of one reconciliation.
 	attemptTimeout = 3 * time.Minute
-	// previousFor is how long the archive before the published one is kept.
+	// previousFor is how long the archive before the published one is retained.
 	previousFor = 10 * time.Minute
-	// defaultInterval is that of the CRD.
+	// defaultInterval is the default of the CRD.
 	defaultInterval = 10 * time.Minute
 )
 
@@ -71,27 +70,28 @@ type Reconciler struct {
 	Options
 	// Client reads sources from the cache, and writes.
 	Client client.Client
-	// Live reads what this controller writes, since a stale cache would lead to a second write.
+	// Live reads the objects that this controller writes, since a stale cache would lead to a
+	// second write.
 	Live   client.Reader
 	Store  *Store
 	Events events.EventRecorder
-	// Build identifies the running program: another one may render differently.
+	// Build identifies the running program, since another one may render differently.
 	Build string
-	// Base is the address that archives are served at, such as
+	// Base is the address at which archives are served, such as
 	// http://armature-sources.armature-system.svc.cluster.local.
 	Base string
 
-	// Registries carries requests about signatures; nil is oci.Transport().
+	// Registries sends requests about signatures. Nil is oci.Transport().
 	Registries http.RoundTripper
 
 	fetcher *fetcher
 	metrics *recorder
-	// renders bounds fetching and rendering, which take memory. Waiting for registries does not.
+	// renders bounds fetching and rendering, which need memory, unlike waiting for registries.
 	renders *semaphore.Weighted
 	backoff workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// Reconcile one RenderedSource.
+// Reconcile reconciles one RenderedSource.
 func (r *Reconciler) Reconcile(ctx context.Context,
 	request reconcile.Request) (result reconcile.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -141,8 +141,8 @@ func (r *Reconciler) forget(request reconcile.Request) error {
 	return r.Store.Remove(request.Namespace, request.Name)
 }
 
-// leave a RenderedSource to another shard. What consumers fetch from here stays until they find it
-// there.
+// leave leaves a RenderedSource to another shard. It retains the archives until the other shard has
+// published one, because consumers fetch them from here.
 func (r *Reconciler) leave(source *api.RenderedSource,
 	request reconcile.Request) (reconcile.Result, error) {
 	if a := source.Status.Artifact; a != nil && a.URL == r.url(source, a.Digest) {
@@ -151,7 +151,8 @@ func (r *Reconciler) leave(source *api.RenderedSource,
 	return reconcile.Result{}, r.forget(request)
 }
 
-// finalize deletes the ExternalArtifact before its archives. Consumers keep what they applied.
+// finalize deletes the ExternalArtifact before its archives. Consumers keep the objects that they
+// applied.
 func (r *Reconciler) finalize(ctx context.Context, source *api.RenderedSource,
 	request reconcile.Request) error {
 	if !controllerutil.ContainsFinalizer(source, keys.FinalizerSource) {
@@ -177,8 +178,8 @@ func mark(ctx context.Context, c client.Client, source *api.RenderedSource,
 		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// attempt publishes what the source and the spec lead to now. It changes status.artifact when
-// that has been published, and nothing else of the object.
+// attempt renders and publishes the current source and spec. Of the object, it changes only
+// status.artifact, after that was published.
 func (r *Reconciler) attempt(ctx context.Context, source *api.RenderedSource) *process.Failure {
 	origin, failed := r.origin(ctx, source)
 	if failed != nil {
@@ -253,16 +254,15 @@ func (r *Reconciler) origin(ctx context.Context,
 	return artifact, nil
 }
 
-// inputsOf returns a digest of all that a render depends on.
+// inputsOf returns a digest of all inputs of a render.
 func inputsOf(program string, source *api.RenderedSource, origin *meta.Artifact, d demands) string {
 	return archive.Digest(fmt.Appendf(nil, "%q", []string{program, origin.Digest, origin.Revision,
 		source.Spec.Path, source.Spec.Config, d.digest}))
 }
 
-// render fetches, renders, verifies and stores.
-func (r *Reconciler) render(
-	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, d demands,
-) (*api.Artifact, *process.Failure) {
+// render verifies, fetches, renders and stores a source.
+func (r *Reconciler) render(ctx context.Context, source *api.RenderedSource, origin *meta.Artifact,
+	d demands) (*api.Artifact, *process.Failure) {
 	if failed := r.verifyOrigin(ctx, source, origin, d); failed != nil {
 		return nil, failed
 	}
@@ -285,10 +285,9 @@ func (r *Reconciler) render(
 	}, nil
 }
 
-// build fetches, renders and packs, as one of a few at once.
-func (r *Reconciler) build(
-	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, images bool,
-) (made build.Result, packed []byte, failed *process.Failure) {
+// build fetches, renders and packs a source. r.renders bounds the concurrent builds.
+func (r *Reconciler) build(ctx context.Context, source *api.RenderedSource, origin *meta.Artifact,
+	images bool) (made build.Result, packed []byte, failed *process.Failure) {
 	if err := r.renders.Acquire(ctx, 1); err != nil {
 		return made, nil, process.Retry(reasonFetch,
 			fmt.Errorf("no worker was free in time: %w", err))
@@ -302,7 +301,7 @@ func (r *Reconciler) build(
 	}
 	files, err := archive.Open(data, origin.Digest, archive.DefaultLimits)
 	if err != nil {
-		// A source that moves on while it is fetched has another digest a moment later.
+		// A source that changes while it is fetched has another digest: retry.
 		err = fmt.Errorf("the archive of %s: %w", origin.Revision, err)
 		return made, nil, &process.Failure{Reason: reasonInvalidSource,
 			Stalled: !errors.Is(err, archive.ErrDigest), Err: err}
@@ -323,16 +322,16 @@ func (r *Reconciler) build(
 	if err != nil {
 		return made, nil, process.Retry(reasonStorage, err)
 	}
-	made.Files = nil // packed has them
+	made.Files = nil // free the memory: packed has the files
 	return made, packed, nil
 }
 
-// url that an archive is served at.
+// url returns the address at which an archive is served.
 func (r *Reconciler) url(source *api.RenderedSource, digest string) string {
 	return r.Base + "/" + archivePath(source.Namespace, source.Name, digest)
 }
 
-// list lists as many texts as a condition shows well, below a title.
+// list returns a title and as many texts as fit well into a condition.
 func list(title string, texts []string) string {
 	var b strings.Builder
 	b.WriteString(title)
@@ -352,7 +351,7 @@ func list(title string, texts []string) string {
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
-// finish writes the outcome into status, if it differs, and what changed as an event.
+// finish writes the result to status if it differs, and records a change as an event.
 func (r *Reconciler) finish(ctx context.Context, c client.Client,
 	source, before *api.RenderedSource, failed *process.Failure) error {
 	s := &source.Status
@@ -376,7 +375,7 @@ func (r *Reconciler) finish(ctx context.Context, c client.Client,
 	r.metrics.attempted(source, reason)
 	process.Conditions{List: &s.Conditions, Generation: source.Generation}.Report(failed, reason,
 		message)
-	if len(message) > 1000 { // the API takes 1 KiB
+	if len(message) > 1000 { // the API accepts 1 KiB
 		message = strings.ToValidUTF8(message[:1000], "") + "…"
 	}
 	if isNew {

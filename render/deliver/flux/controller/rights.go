@@ -16,9 +16,8 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// followed are the resources that are listed and watched. Without a right to one of them in one
-// namespace, a cache of several namespaces would never be complete, and no package of any
-// namespace would be rendered.
+// followed are the resources that are listed and watched. If a right to one of them in one
+// namespace is missing, the cache of all namespaces never syncs, and no package is rendered.
 var followed = []schema.GroupResource{
 	{Group: api.GroupVersion.Group, Resource: "renderedsources"},
 	{Group: FluxSources.Group, Resource: "externalartifacts"},
@@ -30,11 +29,11 @@ var followed = []schema.GroupResource{
 // errGranted ends a manager that may watch one more namespace.
 var errGranted = errors.New("a namespace was granted")
 
-// rightsPeriod is how often the rights in namespaces that were denied are asked for.
+// rightsPeriod is the interval of checks for the rights in denied namespaces.
 const rightsPeriod = 10 * time.Second
 
-// divide namespaces into those that the controller may follow, and the others. It is an
-// error if it may follow none of them, since an empty list means all.
+// divide divides namespaces into those that the controller may follow and those that are denied. It
+// returns an error if all are denied, since an empty list means all namespaces.
 func divide(ctx context.Context, c client.Client,
 	namespaces []string) (allowed, denied []string, err error) {
 	var why []string
@@ -56,7 +55,7 @@ func divide(ctx context.Context, c client.Client,
 	return allowed, denied, nil
 }
 
-// lacking returns the first right that the controller does not have in a namespace, "" for none.
+// lacking returns the first right that the controller lacks in a namespace, or "".
 func lacking(ctx context.Context, c client.Client, namespace string) (string, error) {
 	for _, r := range followed {
 		for _, verb := range []string{"list", "watch"} {
@@ -77,9 +76,8 @@ func lacking(ctx context.Context, c client.Client, namespace string) (string, er
 	return "", nil
 }
 
-// awaitRights reports what is missing in namespaces that were denied, to the log and to
-// the RenderedSources in there as far as the rights allow. It returns errGranted when one
-// of them can be followed.
+// awaitRights reports the missing rights in denied namespaces to the log and, as far as the rights
+// allow, to their RenderedSources. It returns errGranted when one of the namespaces was granted.
 func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client,
 	denied []string) error {
 	reported := map[string]string{}
@@ -110,7 +108,7 @@ func (r *Reconciler) awaitRights(ctx context.Context, direct client.Client,
 	return err
 }
 
-// unclaimed writes to a RenderedSource that its shard has no controller.
+// unclaimed reports in a RenderedSource that its shard has no controller.
 func (r *Reconciler) unclaimed(ctx context.Context, key client.ObjectKey, problem error) error {
 	source := &api.RenderedSource{}
 	if err := r.Live.Get(ctx, key, source); err != nil {
@@ -119,8 +117,8 @@ func (r *Reconciler) unclaimed(ctx context.Context, key client.ObjectKey, proble
 	return r.finish(ctx, r.Client, source, source.DeepCopy(), process.Stalled(reasonShard, problem))
 }
 
-// deny writes to the RenderedSources of a namespace why nothing is published. Errors are
-// those of missing rights, which the log has.
+// deny reports in the RenderedSources of a namespace why nothing is published. It ignores errors,
+// which are those of missing rights, because the log has them.
 func (r *Reconciler) deny(ctx context.Context, direct client.Client, namespace, missing string) {
 	var all api.RenderedSourceList
 	if err := direct.List(ctx, &all, client.InNamespace(namespace)); err != nil {

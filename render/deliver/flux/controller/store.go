@@ -20,11 +20,11 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Store keeps archives as files: externalartifact/NAMESPACE/NAME/HASH.tar.gz. It never leaves its
-// folder, and a file with its final name is complete.
+// Store stores archives as files externalartifact/NAMESPACE/NAME/HASH.tar.gz. It never accesses
+// files outside its folder, and a file with its final name is complete.
 type Store struct{ root *os.Root }
 
-// OpenStore opens the store in a folder, which it makes if it is missing.
+// OpenStore opens the store in a folder, which it creates if it is missing.
 func OpenStore(dir string) (*Store, error) {
 	err := os.MkdirAll(dir, 0o700)
 	var root *os.Root
@@ -37,22 +37,22 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{root}, nil
 }
 
-// Close the store.
+// Close closes the store.
 func (s *Store) Close() error { return s.root.Close() }
 
-// objectFolder is the folder of one object's archives.
+// objectFolder returns the folder of one object's archives.
 func objectFolder(namespace, name string) string {
 	return path.Join("externalartifact", namespace, name)
 }
 
-// archivePath is the path of an archive with a digest sha256:….
+// archivePath returns the path of an archive with a digest sha256:….
 func archivePath(namespace, name, digest string) string {
 	return path.Join(objectFolder(namespace, name), strings.TrimPrefix(digest, "sha256:")+".tar.gz")
 }
 
 const unfinished = ".part"
 
-// Put stores an archive. After a crash, all of it is there or nothing.
+// Put stores an archive. After a crash, the store has the whole archive or nothing.
 func (s *Store) Put(namespace, name, digest string, data []byte) (err error) {
 	file, folder := archivePath(namespace, name, digest), objectFolder(namespace, name)
 	defer func() {
@@ -92,13 +92,12 @@ func (s *Store) Holds(namespace, name, digest string, size int64) bool {
 	return err == nil && archive.Check(data, digest) == nil
 }
 
-// Collect removes archives of an object that are not needed: all but the one that is published
-// and the one before it, which a consumer may be fetching, until the published one is older than
-// ttl.
+// Collect removes the archives of an object except the published one. It retains the previous one,
+// which a consumer may be fetching, until the published one is older than ttl.
 func (s *Store) Collect(namespace, name, published string, now time.Time, ttl time.Duration) error {
 	folder := objectFolder(namespace, name)
 	entries, err := fs.ReadDir(s.root.FS(), folder)
-	kept := path.Base(archivePath(namespace, name, published))
+	current := path.Base(archivePath(namespace, name, published))
 	settled, previous := false, ""
 	var newest time.Time
 	for _, e := range entries {
@@ -107,7 +106,7 @@ func (s *Store) Collect(namespace, name, published string, now time.Time, ttl ti
 			return fmt.Errorf("listing archives: %w", failed)
 		}
 		switch at := info.ModTime(); {
-		case e.Name() == kept:
+		case e.Name() == current:
 			settled = now.Sub(at) > ttl
 		case !strings.HasSuffix(e.Name(), unfinished) && at.After(newest):
 			newest, previous = at, e.Name()
@@ -118,14 +117,14 @@ func (s *Store) Collect(namespace, name, published string, now time.Time, ttl ti
 	}
 	var errs []error
 	for _, e := range entries {
-		if e.Name() != kept && (e.Name() != previous || settled) {
+		if e.Name() != current && (e.Name() != previous || settled) {
 			errs = append(errs, s.root.Remove(path.Join(folder, e.Name())))
 		}
 	}
 	return multi.Errors(errs...)
 }
 
-// Remove all archives of an object.
+// Remove removes all archives of an object.
 func (s *Store) Remove(namespace, name string) error {
 	if err := s.root.RemoveAll(objectFolder(namespace, name)); err != nil {
 		return fmt.Errorf("removing archives: %w", err)
@@ -151,8 +150,8 @@ func (s *Store) Sweep(exists func(namespace, name string) bool) error {
 var served = regexp.MustCompile(
 	`^/externalartifact(/[a-z0-9]([a-z0-9.-]*[a-z0-9])?){2}/[0-9a-f]{64}\.tar\.gz$`)
 
-// ServeHTTP serves archives: whole files by their name, nothing else. Their names
-// contain their digests, so they never change.
+// ServeHTTP serves archives by their path. Their names contain their digests, so that they never
+// change.
 func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -170,11 +169,12 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxConnections of the server of archives.
+// maxConnections bounds the connections of the server.
 const maxConnections = 256
 
-// server of archives. It keeps no connection: Flux's controllers make a new one for each fetch, and
-// leave it idle for longer than a minute, so that those of the others would have to wait.
+// server returns the server of archives. It closes each connection after one request: Flux's
+// controllers open a new one for each fetch and leave it idle for more than a minute, so that idle
+// connections would block others.
 func (s *Store) server(l net.Listener) *manager.Server {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,

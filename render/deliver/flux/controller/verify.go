@@ -24,18 +24,17 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// policyKey of a ConfigMap has the VerifyPolicy.
+// policyKey is the key of a ConfigMap that has the VerifyPolicy.
 const policyKey = "policy.yaml"
 
-// demands are the policies of a RenderedSource; nil requires nothing.
+// demands are the policies of a RenderedSource. A nil policy requires nothing.
 type demands struct {
 	origin, images *sign.Policy
-	// digest is that of the policies and their files, "" without one.
-	digest string
+	digest         string // of the policies and their files, or "" without a policy
 }
 
-// demands reads the policies. They are in ConfigMaps, because all that they name is public, so
-// that the controller needs no right on Secrets.
+// demands reads the policies. They are in ConfigMaps, because all their content is public, so that
+// the controller needs no rights on Secrets.
 func (r *Reconciler) demands(ctx context.Context,
 	source *api.RenderedSource) (d demands, failed *process.Failure) {
 	v := source.Spec.Verify
@@ -58,10 +57,9 @@ func (r *Reconciler) demands(ctx context.Context,
 	return d, failed
 }
 
-// policy reads a policy, which may be nil, and returns a digest of all that it depends on.
-func (r *Reconciler) policy(
-	ctx context.Context, source *api.RenderedSource, ref *api.PolicyReference,
-) (*sign.Policy, string, *process.Failure) {
+// policy reads a policy and returns it with a digest of all its files. ref may be nil.
+func (r *Reconciler) policy(ctx context.Context, source *api.RenderedSource,
+	ref *api.PolicyReference) (*sign.Policy, string, *process.Failure) {
 	if ref == nil {
 		return nil, "", nil
 	}
@@ -70,7 +68,7 @@ func (r *Reconciler) policy(
 			fmt.Errorf("ConfigMap %s/%s is in another namespace: "+
 				"a RenderedSource may only refer to its own", ref.Namespace, ref.Name))
 	}
-	// It is not watched, so that a failure is tried again.
+	// The ConfigMap is not watched, so a failure is retried.
 	fail := func(err error) (*sign.Policy, string, *process.Failure) {
 		return nil, "", process.Retry(reasonPolicy, fmt.Errorf("ConfigMap %s: %w", ref.Name, err))
 	}
@@ -99,12 +97,11 @@ func (r *Reconciler) policy(
 	return &p, archive.Digest(fmt.Appendf(nil, "%q", files)), nil // fmt sorts the keys
 }
 
-// verifyOrigin requires a signature of what an OCIRepository has fetched: of the digest in its
-// revision, in the repository of its URL. It trusts the source-controller, which checks digests,
-// that the archive has the content of that artifact.
-func (r *Reconciler) verifyOrigin(
-	ctx context.Context, source *api.RenderedSource, origin *meta.Artifact, d demands,
-) *process.Failure {
+// verifyOrigin requires a signature of the artifact that an OCIRepository has fetched: of the
+// digest in its revision, in the repository of its URL. It trusts the source-controller, which
+// checks digests, that the archive has the content of that artifact.
+func (r *Reconciler) verifyOrigin(ctx context.Context, source *api.RenderedSource,
+	origin *meta.Artifact, d demands) *process.Failure {
 	if d.origin == nil {
 		return nil
 	}
@@ -134,11 +131,9 @@ func (r *Reconciler) verifyOrigin(
 	return nil
 }
 
-// verifyImages requires signatures of all images that are to run.
-func verifyImages(
-	ctx context.Context, timeout time.Duration, origin *meta.Artifact, images []build.Image,
-	d demands,
-) *process.Failure {
+// verifyImages requires signatures of all images in the rendered objects.
+func verifyImages(ctx context.Context, timeout time.Duration, origin *meta.Artifact,
+	images []build.Image, d demands) *process.Failure {
 	if d.images == nil {
 		return nil
 	}
@@ -151,7 +146,7 @@ func verifyImages(
 	var texts []string
 	stalled := true
 	for _, err := range sign.VerifyImages(ctx, all, *d.images) {
-		// A signature may still come.
+		// A missing signature may be added later.
 		stalled = stalled && (errors.Is(err, sign.ErrNoDigest) || errors.Is(err, sign.ErrNotJudged))
 		texts = append(texts, oneLine(err))
 	}
@@ -168,7 +163,7 @@ func unverified(origin *meta.Artifact, stalled bool, texts ...string) *process.F
 	}
 }
 
-// oneLine returns an error, which may repeat what a registry answered, as one line.
+// oneLine returns the text of an error on one line. It may repeat the answer of a registry.
 func oneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
