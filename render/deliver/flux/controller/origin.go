@@ -58,6 +58,10 @@ func artifactOf(source *unstructured.Unstructured) (*meta.Artifact, error) {
 	return a, nil
 }
 
+// maxChain bounds the RenderedSources that render each other, since each reconcile reads all of
+// those before its own.
+const maxChain = 32
+
 // cycle returns a failure if a RenderedSource renders what it publishes, directly or through
 // others: each render would be a new revision for the next one, forever.
 func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *process.Failure {
@@ -76,6 +80,10 @@ func (r *Reconciler) cycle(ctx context.Context, source *api.RenderedSource) *pro
 		}
 		if slices.Contains(chain, key) || key.Namespace != at.Namespace && !r.CrossNamespace {
 			return nil // another source reports the cycle, or the reference is rejected
+		}
+		if len(chain) > maxChain {
+			return process.Stalled(reasonCycle, fmt.Errorf("it renders the last of more than %d "+
+				"RenderedSources that render each other: refer to an earlier source", maxChain))
 		}
 		chain = append(chain, key)
 		at = &api.RenderedSource{}
