@@ -1,6 +1,6 @@
-// Package gitrepo holds the one form in which repositories of Git are cloned, attested and
-// compared. What a URL means differs between Git, curl, servers and libraries where it
-// has dot segments, encoded slashes or an '@' in its path; here such a URL is an error.
+// Package gitrepo parses Git repositories into the canonical form in which they are cloned,
+// attested and compared. Git, curl, servers and libraries interpret URLs differently that have dot
+// segments, encoded slashes or an '@' in their path; here these URLs are errors.
 package gitrepo
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Repository of Git. Two are the same to Git if they are equal; the zero value is none.
+// Repository is a Git repository. Equal values are the same repository. The zero value is none.
 type Repository struct{ scheme, user, host, path string }
 
-// Hint says how a repository is written.
+// Hint describes how a repository is written.
 const Hint = "write it like https://host/path, ssh://git@host/path or git@host:path, with each " +
 	"character as itself and no '.' or '..' as a part of the path"
 
-// maxLength of a repository, in bytes, as the CRD of AgentBuild has it.
+// maxLength is the longest repository, in bytes, as in the CRD of AgentBuild.
 const maxLength = 2048
 
 var (
@@ -30,18 +30,18 @@ var (
 	userForm = text.Pattern(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 	scpForm  = text.Pattern(`^([^@/:]*)@([^@/:]+):([^:]*)$`)
 	digits   = text.Pattern(`^[0-9]+$`)
-	// encoded is a percent-encoded space or a byte of a character beyond ASCII. All others
-	// that a path may have are written as themselves.
+	// encoded matches a percent-encoded space or byte of a character beyond ASCII. Other characters
+	// of a path must not be encoded.
 	encoded = text.Pattern(`%(20|[89A-Fa-f][0-9A-Fa-f])`)
-	// segment of a path, without what is encoded: the characters of RFC 3986 but '@'.
+	// segment matches a segment of a path without encoded characters: those of RFC 3986 except '@'.
 	segment = text.Pattern(`^[A-Za-z0-9._~!$&'()*+,;=:-]+$`)
 )
 
-// ports that a scheme implies.
+// ports are the default ports of the schemes.
 var ports = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// Parse a URL over https, http or ssh, the form git@host:path, or host/path, which means
-// https. The error does not repeat the text, which may hold a password.
+// Parse parses a URL over https, http or ssh, the form git@host:path, or host/path, which means
+// https. The error does not repeat the text, which may contain a password.
 func Parse(text string) (Repository, error) {
 	if len(text) > maxLength {
 		return Repository{}, fmt.Errorf("has more than %d characters", maxLength)
@@ -79,8 +79,8 @@ func Parse(text string) (Repository, error) {
 	return r, nil
 }
 
-// parseSCP reads user@host:path. A path that does not begin with a slash is relative to a
-// folder of the user's.
+// parseSCP parses user@host:path. A path that does not begin with a slash is relative to the home
+// folder of the user.
 func parseSCP(user, host, name string) (_ Repository, err error) {
 	r := Repository{scheme: "ssh", user: user}
 	if !userForm().MatchString(user) {
@@ -106,7 +106,7 @@ func parseSCP(user, host, name string) (_ Repository, err error) {
 	return r, nil
 }
 
-// parseHost returns a host in small letters, with its port unless that is the implied one.
+// parseHost returns a host in lower case, with its port unless that is the implied one.
 func parseHost(host, implied string) (string, error) {
 	host = strings.ToLower(host)
 	name, port, hasPort := host, "", false
@@ -117,10 +117,8 @@ func parseHost(host, implied string) (string, error) {
 			return "", errors.New("has a host in brackets that is not an IPv6 address")
 		}
 		name = "[" + address.String() + "]"
-	} else {
-		if name, port, hasPort = strings.Cut(host, ":"); !hostForm().MatchString(name) {
-			return "", errors.New("has no host of letters, digits, '-' and '.'")
-		}
+	} else if name, port, hasPort = strings.Cut(host, ":"); !hostForm().MatchString(name) {
+		return "", errors.New("has no host of letters, digits, '-' and '.'")
 	}
 	if !hasPort {
 		return name, nil
@@ -135,7 +133,7 @@ func parseHost(host, implied string) (string, error) {
 	return name + ":" + port, nil
 }
 
-// parsePath without its first slash; one slash at the end makes no difference.
+// parsePath parses a path without its first slash. It ignores one slash at the end.
 func parsePath(text string) (string, error) {
 	text = strings.TrimSuffix(text, "/")
 	if text == "" {
@@ -174,7 +172,7 @@ func (r Repository) String() string {
 	return r.scheme + "://" + r.host + r.path
 }
 
-// Same reports whether two are one repository: the ending .git of a name makes no difference.
+// Same reports whether two repositories are the same, ignoring the ending .git of their names.
 func (r Repository) Same(other Repository) bool {
 	r.path, other.path = bare(r.path), bare(other.path)
 	return r == other

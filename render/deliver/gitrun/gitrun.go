@@ -1,6 +1,6 @@
-// Package gitrun finds the repository of a package, and starts the git program in it. All git
-// processes start here: the files of a package are a stranger's, as in a pull request, and
-// git by itself obeys the configuration of whatever folder is laid out like a repository.
+// Package gitrun finds the repository of a package and runs the git program in it. All git
+// processes start here. The files of a package are not trusted, as in a pull request, and git by
+// itself obeys the configuration of any folder that has the layout of a repository.
 package gitrun
 
 import (
@@ -16,13 +16,14 @@ import (
 	"strings"
 )
 
-// ErrNone is a folder that is in no repository.
+// ErrNone reports a folder that is in no repository.
 var ErrNone = errors.New(
 	"is in no Git repository: neither it nor a folder above it has an entry .git")
 
-// Find returns the working tree that a folder is in: the nearest folder, from this one upwards,
-// that has an entry .git, which Git never takes from a commit. A folder on the way that is laid out
-// like a repository itself is an error, since other programs would obey it. Find runs no program.
+// Find returns the working tree that contains a folder: the nearest folder, from this one upwards,
+// with an entry .git, which Git never checks out from a commit. If a folder on the way has the
+// layout of a repository itself, it is an error, since other programs would obey it. Find runs no
+// program.
 func Find(folder string) (top string, err error) {
 	full, err := filepath.Abs(folder)
 	if err != nil {
@@ -46,7 +47,7 @@ func Find(folder string) (top string, err error) {
 	}
 }
 
-// Open is Find, and asks git whether it accepts the owner of the repository.
+// Open calls Find, and checks that git accepts the owner of the repository.
 func Open(ctx context.Context, folder string) (top string, err error) {
 	if top, err = Find(folder); err != nil {
 		return "", err
@@ -68,7 +69,7 @@ func Open(ctx context.Context, folder string) (top string, err error) {
 	return top, nil
 }
 
-// Fault is the error of a process that did not start or was interrupted.
+// Fault returns the error of a process that did not start or was interrupted.
 func Fault(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -79,9 +80,9 @@ func Fault(ctx context.Context, err error) error {
 	return err
 }
 
-// Command is git in a working tree that Find gave, or in no repository if that is empty. No
-// file of the working tree decides what is run: hooks, the file monitor, and objects that
-// are fetched when they are missed are off, and so are variables that name a repository.
+// Command returns a git command in a working tree that Find returned, or in no repository if top is
+// empty. No file of the working tree determines which programs run: hooks, the file monitor and
+// lazy fetching of missing objects are disabled, and variables that name a repository are removed.
 func Command(ctx context.Context, top string, args ...string) *exec.Cmd {
 	place := []string{"--git-dir=" + os.DevNull}
 	if top != "" {
@@ -96,7 +97,7 @@ func Command(ctx context.Context, top string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Error is a command of git that failed.
+// Error reports a git command that failed.
 type Error struct {
 	*exec.ExitError
 	text string
@@ -130,17 +131,18 @@ func Output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	return out, nil
 }
 
-// OriginURL returns the URL of the remote origin of a clone, without a login; "" for none.
+// OriginURL returns the URL of a clone's remote origin without a login, or "" if there is none.
 func OriginURL(ctx context.Context, clone string) (string, error) {
-	out, err := Output(ctx,
-		Command(ctx, clone, "config", "--default=", "--get", "remote.origin.url"))
+	cmd := Command(ctx, clone, "config", "--default=", "--get", "remote.origin.url")
+	out, err := Output(ctx, cmd)
 	if err != nil {
 		return "", err
 	}
 	return PublicURL(strings.TrimSpace(string(out)))
 }
 
-// PublicURL leaves out of a repository's URL what may be a secret. It fails if it cannot tell.
+// PublicURL removes from a repository's URL the parts that may be secret. It returns an error if it
+// cannot parse the URL.
 func PublicURL(address string) (string, error) {
 	if !strings.Contains(address, "://") {
 		return address, nil // git@host:path, or a folder
@@ -155,8 +157,8 @@ func PublicURL(address string) (string, error) {
 	return u.String(), nil
 }
 
-// placing reports whether a variable is about one repository, as those of a hook are. Git
-// lists them itself, with git rev-parse --local-env-vars; those of the configuration stay.
+// placing reports whether an environment variable names one repository, like those of a hook. They
+// are the variables that git rev-parse --local-env-vars lists, except those of the configuration.
 func placing(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	return slices.Contains([]string{
@@ -164,8 +166,8 @@ func placing(variable string) bool {
 		"GIT_COMMON_DIR", "GIT_CONFIG", "GIT_DIR", "GIT_DISCOVERY_ACROSS_FILESYSTEM",
 		"GIT_EXTERNAL_DIFF", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE",
 		"GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_LAZY_FETCH", "GIT_NO_REPLACE_OBJECTS",
-		"GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
-		"GIT_QUARANTINE_PATH", "GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE",
+		"GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_QUARANTINE_PATH", "GIT_REPLACE_REF_BASE",
+		"GIT_SHALLOW_FILE", "GIT_WORK_TREE",
 	}, name)
 }
 
@@ -174,14 +176,14 @@ func exists(folder, name string) bool {
 	return err == nil
 }
 
-// looksBare reports whether git could take a folder for a repository.
+// looksBare reports whether git could treat a folder as a repository.
 func looksBare(at string) bool {
 	return filepath.Base(at) != ".git" && exists(at, "HEAD") &&
 		(exists(at, "objects") && exists(at, "refs") || exists(at, "commondir"))
 }
 
-// ofTree fails where .git leads to a folder of a working tree, as submodules and added
-// working trees never do.
+// ofTree returns an error if .git leads to a folder among the files of a working tree. The .git of
+// submodules and of added working trees never does.
 func ofTree(top string) error {
 	file := filepath.Join(top, ".git")
 	info, err := os.Lstat(file)
@@ -208,7 +210,7 @@ func ofTree(top string) error {
 	return nil
 }
 
-// gitFolder is the folder that an entry .git leads to.
+// gitFolder returns the folder that an entry .git leads to.
 func gitFolder(file string) (string, error) {
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Size() < 64<<10 {
 		text, err := os.ReadFile(file)
@@ -227,7 +229,7 @@ func gitFolder(file string) (string, error) {
 	return filepath.EvalSymlinks(file)
 }
 
-// below reports whether a path is a folder or in it.
+// below reports whether a path is a folder or below it.
 func below(path, folder string) bool {
 	relative, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(relative)

@@ -1,10 +1,10 @@
-// Package hydrate writes rendered packages to a branch of a Git repository, in the layout of
-// Argo CD's source hydrator, which Argo CD and GitOps Promoter read: in the folder of each
-// package manifest.yaml, README.md and hydrator.metadata, at the root hydrator.metadata and
-// .gitattributes, and a note on the commit.
+// Package hydrate writes rendered packages to a branch of a Git repository, in the layout of Argo
+// CD's source hydrator, which Argo CD and GitOps Promoter read. The folder of each package has
+// manifest.yaml, README.md and hydrator.metadata. The root has hydrator.metadata and
+// .gitattributes, and the commit has a note.
 //
-// All of it goes through the git program's objects and references: no working tree and no
-// index of the user changes, and identity, signing and credentials are Git's own settings.
+// It writes only objects and references, with the git program: no working tree and no index of the
+// user changes. Identity, signing and credentials are Git's own settings.
 package hydrate
 
 import (
@@ -28,13 +28,13 @@ import (
 
 // Package is a rendered package.
 type Package struct {
-	// Path is that of its folder, in the source as on the branch: with slashes, not the root.
+	// Path of its folder, in the source and on the branch. It has slashes, and is not the root.
 	Path string
-	// Manifest is what manifest.yaml contains: see Manifest.
+	// Manifest is the content of manifest.yaml; see the function Manifest.
 	Manifest []byte
 }
 
-// Branch is where packages are written.
+// Branch is the branch to which packages are written.
 type Branch struct {
 	// Folder is the root of a clone.
 	Folder string
@@ -44,16 +44,15 @@ type Branch struct {
 	URL string
 	// Commit is the full hash of the commit that was rendered. The clone has it.
 	Commit string
-	// Flags are those of armature hydrate that led to the result, for the README.
+	// Flags are the flags of armature hydrate that led to the result, for the README.
 	Flags []string
-	// Push reads and writes the branch of the remote origin. Without it the branch is the
-	// clone's.
+	// Push reads and writes the branch of the remote origin, instead of the branch of the clone.
 	Push bool
 }
 
-// Result is what Write did.
+// Result is the result of Write.
 type Result struct {
-	// Commit is the hash that the branch has now.
+	// Commit is the hash of the branch.
 	Commit string
 	// Written and Removed are the paths of the packages that changed.
 	Written, Removed []string
@@ -66,13 +65,12 @@ const (
 	readme      = "README.md"
 	metadata    = "hydrator.metadata"
 	attributes  = ".gitattributes"
-	maxMetadata = 1 << 20 // bytes of a hydrator.metadata or note that is read
-	maxTries    = 10      // to publish, while others publish too
-	maxStuck    = 3       // of those, without a change by another writer
+	maxMetadata = 1 << 20 // bytes of a hydrator.metadata or note
+	maxTries    = 10      // attempts to publish, while other writers publish as well
+	maxStuck    = 3       // consecutive attempts without a change by another writer
 )
 
-// Check reports what is wrong with the name, the URL or the path of a package, before anything
-// is rendered.
+// Check validates the name, the URL and the paths of packages, before anything is rendered.
 func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	var failed *multierror.Error
 	report := func(wrong bool, text string, args ...any) {
@@ -103,11 +101,11 @@ func (b *Branch) Check(ctx context.Context, paths ...string) error {
 	return failed.ErrorOrNil()
 }
 
-// Write updates the branch with packages by at most one commit, and only if no other writer has
+// Write updates the branch with packages, with at most one commit and only if no other writer has
 // changed the branch; otherwise it starts again from the new state. If no manifest differs, it
 // writes no commit, but a note on the last one. It removes the packages of the same source that an
-// earlier Write made and whose folder the source no longer has. It never changes files that no
-// Write made: if one is in the way, it fails.
+// earlier Write wrote and whose folder the source no longer has. It never changes other files: if
+// one is in the way, it fails.
 func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) {
 	var paths []string
 	for _, p := range packages {
@@ -175,7 +173,7 @@ func (b *Branch) Write(ctx context.Context, packages []Package) (Result, error) 
 type writing struct {
 	*Branch
 	git      git
-	scratch  string // a folder of its own
+	scratch  string // a temporary folder
 	packages []Package
 
 	dry       hydratorMetadata // of the root
@@ -184,7 +182,7 @@ type writing struct {
 	sign      bool
 }
 
-// prepare gathers what does not depend on the branch.
+// prepare reads and writes the objects that do not depend on the branch.
 func (w *writing) prepare(ctx context.Context) (err error) {
 	if !w.Push {
 		if err := w.notCheckedOut(ctx); err != nil {
@@ -214,7 +212,8 @@ func (w *writing) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// notCheckedOut fails if a working tree has the branch, since the working tree would stay as it is.
+// notCheckedOut returns an error if a working tree has checked out the branch, since the working
+// tree would not be updated.
 func (w *writing) notCheckedOut(ctx context.Context) error {
 	out, err := w.git.run(ctx, "", "worktree", "list", "--porcelain")
 	if err != nil {
@@ -229,10 +228,10 @@ func (w *writing) notCheckedOut(ctx context.Context) error {
 	return nil
 }
 
-// change is what is published; "" leaves a reference unchanged.
+// change has the new hashes of references. "" leaves a reference unchanged.
 type change struct{ branch, notes string }
 
-// plan makes the objects that bring the branch up to date.
+// plan writes the objects that update the branch, and returns the change to publish.
 func (w *writing) plan(ctx context.Context, at tips) (next change, result Result, err error) {
 	branch, err := w.readTree(ctx, at.start)
 	if err != nil {
@@ -257,7 +256,7 @@ func (w *writing) plan(ctx context.Context, at tips) (next change, result Result
 	if err := failed.ErrorOrNil(); err != nil {
 		return next, result, err
 	}
-	if result.Removed, err = w.gone(ctx, branch); err != nil {
+	if result.Removed, err = w.removed(ctx, branch); err != nil {
 		return next, result, err
 	}
 	result.Commit = at.start
@@ -277,8 +276,8 @@ func (w *writing) plan(ctx context.Context, at tips) (next change, result Result
 	return next, result, err
 }
 
-// newer fails if the branch was rendered from a commit that comes after this one, because an
-// earlier job of CI ends last, or if the branch is one that people write.
+// newer returns an error if the branch was rendered from a newer commit, because an older CI job
+// ended last, or if the branch has the source.
 func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error {
 	if at.start == "" {
 		return nil
@@ -304,7 +303,7 @@ func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error 
 		return nil
 	}
 	if here, err := w.git.yes(ctx, "cat-file", "-e", was+"^{commit}"); err != nil || !here {
-		return err // a shallow clone cannot know
+		return err // a shallow clone may lack the commit
 	}
 	if is, err := w.git.yes(ctx, "merge-base", "--is-ancestor", w.Commit, was); err != nil || !is {
 		return err
@@ -313,8 +312,8 @@ func (w *writing) newer(ctx context.Context, at tips, branch, notes tree) error 
 		"  hint: render the newer commit; to go back, revert it in the source", w.Name, was, w.Commit)
 }
 
-// owned fails if Write would replace what it did not write in a folder; "." is the root, where
-// other hydrators may write, too.
+// owned returns an error if Write would replace files in a folder that it did not write. "." is the
+// root, which other hydrators may write as well.
 func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	for parent := folder; parent != "."; parent = path.Dir(parent) {
 		if _, ok := branch[parent]; ok {
@@ -343,12 +342,12 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	if err := w.readJSON(ctx, branch[path.Join(folder, metadata)], &about); err != nil {
 		return err
 	}
-	ours, writer, what := about.ours(), command, folder+" on the branch "+w.Name
+	own, writer, what := about.own(), command, folder+" on the branch "+w.Name
 	if folder == "." {
-		ours, writer, what = isHash(about.DrySHA), "a hydrator", "the branch "+w.Name
+		own, writer, what = isHash(about.DrySHA), "a hydrator", "the branch "+w.Name
 	}
 	switch {
-	case !ours:
+	case !own:
 		return fmt.Errorf("%s on the branch %s was not written by %s, and is not replaced\n"+
 			"  hint: remove it from the branch, or choose another branch",
 			strings.Join(found, ", "), w.Name, writer)
@@ -359,9 +358,9 @@ func (w *writing) owned(ctx context.Context, branch tree, folder string) error {
 	return nil
 }
 
-// gone returns the packages that an earlier Write made from this source, and that the source no
+// removed returns the packages that an earlier Write wrote from this source, and that the source no
 // longer has.
-func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err error) {
+func (w *writing) removed(ctx context.Context, branch tree) (removed []string, err error) {
 	for file, entry := range branch {
 		folder := path.Dir(file)
 		if path.Base(file) != metadata || folder == "." || w.folders[folder] {
@@ -371,17 +370,17 @@ func (w *writing) gone(ctx context.Context, branch tree) (gone []string, err err
 		if err := w.readJSON(ctx, entry, &about); err != nil {
 			return nil, err
 		}
-		if about.ours() && about.RepoURL == w.URL {
-			gone = append(gone, folder)
+		if about.own() && about.RepoURL == w.URL {
+			removed = append(removed, folder)
 		}
 	}
-	slices.Sort(gone)
-	return gone, nil
+	slices.Sort(removed)
+	return removed, nil
 }
 
-// edits returns the changes of the branch: packages that differ, and those that are removed.
+// edits returns the edits of the branch, for packages that differ and those that are removed.
 func (w *writing) edits(ctx context.Context, branch tree, changed []int,
-	gone []string) (string, error) {
+	removed []string) (string, error) {
 	files := []string{metadata}
 	contents := [][]byte{w.dry.encode()}
 	if _, ok := branch[attributes]; !ok {
@@ -404,7 +403,7 @@ func (w *writing) edits(ctx context.Context, branch tree, changed []int,
 	for i, file := range files {
 		fmt.Fprintf(&edits, "100644 %s\t%s\x00", ids[i], file)
 	}
-	for _, folder := range gone {
+	for _, folder := range removed {
 		for _, name := range [...]string{manifest, readme, metadata} {
 			if file := path.Join(folder, name); branch[file].regular() {
 				fmt.Fprintf(&edits, "0 %s\t%s\x00", zeros(w.Commit), file)
@@ -414,7 +413,7 @@ func (w *writing) edits(ctx context.Context, branch tree, changed []int,
 	return edits.String(), nil
 }
 
-// about is the hydrator.metadata of a package.
+// about returns the hydrator.metadata of a package.
 func (w *writing) about(folder string) hydratorMetadata {
 	words := []string{command, quote(folder), "--branch", quote(w.Name)}
 	for _, flag := range w.Flags {
@@ -431,9 +430,9 @@ type Proposal struct {
 	Forge forge.Forge
 }
 
-// Propose opens a pull request that merges a commit of the branch, which is pushed, and returns
-// its URL. If one is open already, it sets the Title and the Body of that, unless they are empty.
-// If there is nothing to merge, the URL is "".
+// Propose opens a pull request that merges a pushed commit of the branch, and returns its URL. If
+// one is open already, it sets its title and body unless Title is empty. If there is nothing to
+// merge, the URL is "".
 func (b *Branch) Propose(ctx context.Context, commit string,
 	p Proposal) (address string, opened bool, err error) {
 	if merged, err := b.merged(ctx, commit, p.Base); err != nil || merged {
@@ -451,7 +450,7 @@ func (b *Branch) Propose(ctx context.Context, commit string,
 	return made.URL, opened, nil
 }
 
-// merged reports whether a branch of the remote has all that a commit has.
+// merged reports whether a branch of the remote contains a commit, or has the same files.
 func (b *Branch) merged(ctx context.Context, commit, base string) (bool, error) {
 	w := &writing{Branch: b, git: git{folder: b.Folder}}
 	ref := "refs/heads/" + base

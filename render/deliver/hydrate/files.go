@@ -19,16 +19,17 @@ import (
 	"github.com/armature-dev/armature/render/host"
 )
 
-// command begins the command in the hydrator.metadata of a package that Write made.
+// command begins the command in the hydrator.metadata of a package that Write wrote.
 const command = "armature hydrate"
 
-// gitAttributes hides in forges what only describes the rest. Argo CD ends it without a line feed.
+// gitAttributes makes forges hide the files that describe the manifests. Argo CD ends it without a
+// line feed.
 const gitAttributes = "**/README.md linguist-generated=true\n" +
 	"**/hydrator.metadata linguist-generated=true"
 
-// Manifest returns the content of manifest.yaml for rendered files: the objects in their order,
-// as Argo CD's hydrator encodes them, with sorted keys and without comments. It leaves out objects
-// that stay in their package (host.Local), and is empty if no object is left.
+// Manifest returns the content of manifest.yaml for rendered files: the objects in their order, as
+// Argo CD's hydrator encodes them, with sorted keys and without comments. It omits objects that
+// stay in their package (host.Local), and is empty if none remains.
 func Manifest(files []render.File) (_ []byte, failed error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -60,8 +61,8 @@ func Manifest(files []render.File) (_ []byte, failed error) {
 	return out.Bytes(), failed
 }
 
-// hydratorMetadata is a hydrator.metadata: the root's has no commands, and a package's has
-// nothing about the commit but its hash. Keys are those of Argo CD 3.5, util/hydrator.
+// hydratorMetadata is a hydrator.metadata. That of the root has no commands, and that of a package
+// has only the hash of the commit. The keys are those of Argo CD 3.5, util/hydrator.
 type hydratorMetadata struct {
 	RepoURL    string      `json:"repoURL,omitempty"`
 	DrySHA     string      `json:"drySha,omitempty"`
@@ -69,10 +70,10 @@ type hydratorMetadata struct {
 	Author     string      `json:"author,omitempty"`
 	Date       string      `json:"date,omitempty"` // RFC 3339
 	Subject    string      `json:"subject,omitempty"`
-	Body       string      `json:"body,omitempty"` // without the trailers that References are from
+	Body       string      `json:"body,omitempty"` // without the trailers of References
 	References []reference `json:"references,omitempty"`
 
-	author mail.Address // of the root's, in parts
+	author mail.Address // only at the root
 }
 
 // reference is RevisionReference of argoproj.io/v1alpha1, with its repoUrl.
@@ -96,13 +97,13 @@ func (m hydratorMetadata) encode() []byte {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(m); err != nil {
-		panic(err) // strings cannot fail
+		panic(err) // strings can always be encoded
 	}
 	return out.Bytes()
 }
 
-// ours reports whether Write made the folder of a package.
-func (m hydratorMetadata) ours() bool {
+// own reports whether Write wrote the folder of a package.
+func (m hydratorMetadata) own() bool {
 	return len(m.Commands) == 1 && strings.HasPrefix(m.Commands[0], command+" ")
 }
 
@@ -110,7 +111,8 @@ var hash = text.Pattern(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 func isHash(s string) bool { return hash().MatchString(s) }
 
-// readCommit returns the hydrator.metadata of the branch, about the commit that was rendered.
+// readCommit returns the hydrator.metadata of the branch's root, which describes the commit that
+// was rendered.
 func (b *Branch) readCommit(ctx context.Context) (m hydratorMetadata, err error) {
 	if !isHash(b.Commit) {
 		return m, fmt.Errorf("%q is not the hash of a commit", b.Commit)
@@ -138,19 +140,19 @@ func (b *Branch) readCommit(ctx context.Context) (m hydratorMetadata, err error)
 	return m, nil
 }
 
-// trailer begins a trailer by which CI names the commit that a commit of manifests is for.
+// trailer begins the trailers with which CI names the commit that a commit of manifests is for.
 const trailer = "Argocd-reference-commit-"
 
 var shortHash = text.Pattern(`^[0-9a-f]{5,40}$`)
 
 // readTrailers returns the commit that the trailers of a message name, and the message without
-// them. Invalid ones stay in it; of two the last counts.
+// them. Invalid trailers stay in the message. The last of two counts.
 func readTrailers(body string) ([]reference, string) {
 	var rest strings.Builder
 	var c referenced
 	for line := range strings.Lines(body) {
 		line = strings.TrimSuffix(line, "\n")
-		if !c.take(line) {
+		if !c.parse(line) {
 			rest.WriteString(line + "\n")
 		}
 	}
@@ -160,8 +162,8 @@ func readTrailers(body string) ([]reference, string) {
 	return []reference{{c}}, rest.String()
 }
 
-// take reads a line if it is a valid trailer.
-func (c *referenced) take(line string) bool {
+// parse parses a line and reports whether it is a valid trailer.
+func (c *referenced) parse(line string) bool {
 	key, value, ok := strings.Cut(line, ": ")
 	name, is := strings.CutPrefix(key, trailer)
 	if !ok || !is {
@@ -197,8 +199,8 @@ func (c *referenced) take(line string) bool {
 	return ok && err == nil
 }
 
-// message is that of the commit on the branch. Its trailers name the commit that was rendered,
-// so that Argo CD shows it beside the revision.
+// message returns the message of the commit on the branch. Its trailers name the commit that was
+// rendered, so that Argo CD shows it with the revision.
 func (m hydratorMetadata) message() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%.7s: %s\n\n", m.DrySHA, m.Subject)
@@ -222,7 +224,7 @@ func (m hydratorMetadata) message() string {
 	if m.Body != "" {
 		text, err := json.Marshal(m.Body)
 		if err != nil {
-			panic(err) // a string cannot fail
+			panic(err) // a string can always be encoded
 		}
 		put("body", string(text))
 	}
@@ -231,7 +233,7 @@ func (m hydratorMetadata) message() string {
 	return out.String()
 }
 
-// readme describes how the manifest.yaml of a package was made.
+// readme returns the README.md of a package, which describes how to render its manifest.yaml.
 func (m hydratorMetadata) readme() []byte {
 	return fmt.Appendf(nil, "# Rendered manifests\n\n"+
 		"`manifest.yaml` is rendered: change its source, not this branch. These commands render "+
@@ -240,7 +242,7 @@ func (m hydratorMetadata) readme() []byte {
 		quote(m.RepoURL), m.DrySHA, m.Commands[0])
 }
 
-// quote returns a word as a shell reads it. A path that begins like a flag gets ./ before it.
+// quote quotes a word for a shell. It puts ./ before a path that begins like a flag.
 func quote(word string) string {
 	if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") {
 		word = "./" + word

@@ -17,13 +17,13 @@ import (
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
-// networkTime is how long one conversation with the remote may take.
+// networkTime bounds one conversation with the remote.
 const networkTime = 5 * time.Minute
 
-// git runs the git program in a clone, with an index of its own if that is not empty.
+// git runs the git program in a clone. index is its index file, or empty for that of the clone.
 type git struct{ folder, index string }
 
-// run returns what git prints.
+// run runs git and returns its output.
 func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	settings := []string{"-c", "core.splitIndex=false", "-c", "index.sparse=false", "-c",
 		"core.untrackedCache=false"}
@@ -38,8 +38,8 @@ func (g git) run(ctx context.Context, stdin string, args ...string) ([]byte, err
 	return gitrun.Output(ctx, cmd)
 }
 
-// yes runs a command whose exit status 0 means yes and 1 means no. For commands that look for
-// objects, 128 means no, too.
+// yes runs a command and reports whether its exit status is 0. Status 1 means no, and so does 128
+// for commands that look up objects. Other statuses are errors.
 func (g git) yes(ctx context.Context, args ...string) (bool, error) {
 	_, err := g.run(ctx, "", args...)
 	var failed *gitrun.Error
@@ -50,7 +50,7 @@ func (g git) yes(ctx context.Context, args ...string) (bool, error) {
 	return err == nil, err
 }
 
-// network runs a conversation with the remote.
+// network runs a command that contacts the remote.
 func (g git) network(ctx context.Context, args ...string) ([]byte, error) {
 	late := fmt.Errorf("the remote took more than %s", networkTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, networkTime, late)
@@ -58,16 +58,16 @@ func (g git) network(ctx context.Context, args ...string) ([]byte, error) {
 	return g.run(ctx, "", args...)
 }
 
-// tips are hashes that references have; "" for one that does not exist.
+// tips are the hashes of references, or "" for one that does not exist.
 type tips struct {
 	branch, notes string
-	// start is the commit that the next one follows: the branch's. If the branch does not exist
-	// yet, it is that of the clone's copy of the remote's branch, or for x-next that of x, as
-	// GitOps Promoter expects; "" for a branch without history.
+	// start is the parent of the next commit: the head of the branch. If the branch does not exist
+	// yet, it is the head of the clone's copy of the remote's branch or, for x-next, that of x, as
+	// GitOps Promoter expects. It is "" for a branch without history.
 	start string
 }
 
-// tips reads the references, of the remote with all objects behind them.
+// tips reads the references. It fetches those of the remote with all objects that they reach.
 func (w *writing) tips(ctx context.Context) (at tips, err error) {
 	names := []string{notesRef}
 	for _, branch := range slices.Compact([]string{w.Name, strings.TrimSuffix(w.Name, "-next")}) {
@@ -91,7 +91,7 @@ func (w *writing) tips(ctx context.Context) (at tips, err error) {
 	return at, err
 }
 
-// references reads lines of a hash and a name.
+// references parses lines of a hash and a name.
 func references(out []byte) map[string]string {
 	found := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
@@ -102,7 +102,7 @@ func references(out []byte) map[string]string {
 	return found
 }
 
-// remote reads references of the remote, and fetches them with all that they lead to.
+// remote reads references of the remote, and fetches all objects that they reach.
 func (w *writing) remote(ctx context.Context,
 	names ...string) (found map[string]string, err error) {
 	for range 3 {
@@ -120,8 +120,8 @@ func (w *writing) remote(ctx context.Context,
 	return nil, fmt.Errorf("the branch %s of %s changes faster than it can be fetched", w.Name, origin)
 }
 
-// fetch brings the objects of references of the remote. It reports false if a reference has
-// moved meanwhile.
+// fetch fetches the objects of references of the remote. It reports false if a reference has moved
+// meanwhile.
 func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool, err error) {
 	if len(refs) == 0 {
 		return true, nil
@@ -133,7 +133,8 @@ func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool,
 		args, check = append(args, name), append(check, id)
 	}
 	check = append(check, "--not", "--all")
-	// A commit alone is not enough: an interrupted fetch may have left it without its files.
+	// The check includes all objects, since an interrupted fetch may leave a commit without its
+	// files.
 	if here, err = w.git.yes(ctx, check...); err != nil || here {
 		return here, err
 	}
@@ -143,7 +144,7 @@ func (w *writing) fetch(ctx context.Context, refs map[string]string) (here bool,
 	return w.git.yes(ctx, check...)
 }
 
-// publish moves all references or none, and only from the hashes that they were read with.
+// publish updates all references or none, and only if they still have the hashes that were read.
 func (w *writing) publish(ctx context.Context, before tips, next change) error {
 	var edits strings.Builder
 	args := []string{"push", "--quiet", "--atomic", "--no-follow-tags", "--recurse-submodules=no"}
@@ -163,7 +164,7 @@ func (w *writing) publish(ctx context.Context, before tips, next change) error {
 	case len(refspecs) == 0:
 	case w.Push:
 		_, err = w.git.network(ctx, append(append(args, origin), refspecs...)...)
-	default: // It takes milliseconds, and is not interrupted.
+	default: // It takes milliseconds, so it is not interrupted.
 		_, err = w.git.run(context.WithoutCancel(ctx), edits.String(), "update-ref", "-m", command,
 			"--stdin")
 	}
@@ -173,7 +174,7 @@ func (w *writing) publish(ctx context.Context, before tips, next change) error {
 // zeros returns the null hash of the length of another hash.
 func zeros(like string) string { return strings.Repeat("0", len(like)) }
 
-// tree is the files of a commit, by path.
+// tree has the files of a commit by path.
 type tree map[string]entry
 
 type entry struct {
@@ -193,7 +194,7 @@ func (t tree) hasFolder(name string) bool {
 	return false
 }
 
-// readTree lists a commit; "" is empty.
+// readTree returns the files of a commit. "" is an empty commit.
 func (w *writing) readTree(ctx context.Context, commit string) (tree, error) {
 	files := make(tree)
 	if commit == "" {
@@ -213,14 +214,14 @@ func (w *writing) readTree(ctx context.Context, commit string) (tree, error) {
 	return files, nil
 }
 
-// readJSON decodes a blob. It leaves the value alone if the blob is something else.
+// readJSON decodes a blob. It does not change the value if the blob is not JSON or is too large.
 func (w *writing) readJSON(ctx context.Context, e entry, into any) error {
 	if !e.regular() || e.size > maxMetadata {
 		return nil
 	}
 	out, err := w.git.run(ctx, "", "cat-file", "blob", e.id)
 	if err == nil && json.Valid(out) {
-		_ = json.Unmarshal(out, into) // of another shape: fields that do not fit stay empty
+		_ = json.Unmarshal(out, into) // fields of another type stay empty
 	}
 	return err
 }
@@ -243,8 +244,8 @@ func (w *writing) store(ctx context.Context, contents ...[]byte) ([]string, erro
 	return ids, err
 }
 
-// commit writes a commit on top of another one, "" for none, with edits in the form of git
-// update-index --index-info.
+// commit creates a commit with edits in the format of git update-index --index-info. parent is ""
+// for none.
 func (w *writing) commit(ctx context.Context, parent, edits, message string, sign bool) (string, error) {
 	if _, err := w.git.run(ctx, "", "read-tree", cmp.Or(parent, "--empty")); err != nil {
 		return "", err
@@ -267,7 +268,7 @@ func (w *writing) commit(ctx context.Context, parent, edits, message string, sig
 	return strings.TrimSpace(string(out)), err
 }
 
-// noted returns the commit that the note on a commit names, "" without one.
+// noted returns the commit that the note on a commit names, or "" without a note.
 func (w *writing) noted(ctx context.Context, notes tree, commit string) (string, error) {
 	var note hydratorMetadata
 	for file, e := range notes {
@@ -279,7 +280,7 @@ func (w *writing) noted(ctx context.Context, notes tree, commit string) (string,
 	return "", nil
 }
 
-// note returns the commit of the notes with one on a commit, or "" if it has it already.
+// note adds a note to a commit and returns the commit of the notes, or "" if the note exists.
 func (w *writing) note(ctx context.Context, parent string, notes tree,
 	commit string) (string, error) {
 	if was, err := w.noted(ctx, notes, commit); err != nil || was == w.Commit {
@@ -296,7 +297,7 @@ func (w *writing) note(ctx context.Context, parent string, notes tree,
 		}
 	}
 	name := commit
-	if len(notes) > 255 { // as git spreads them, which reads both
+	if len(notes) > 255 { // git spreads notes over folders as well, and reads both forms
 		name = commit[:2] + "/" + commit[2:]
 	}
 	fmt.Fprintf(&edits, "100644 %s\t%s\x00", ids[0], name)
