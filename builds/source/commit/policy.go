@@ -50,9 +50,9 @@ type policyFile struct {
 	} `json:"spec"`
 }
 
-// maxPatterns bounds the patterns of a policy, since each is compared with each branch and tag of a
-// repository.
-const maxPatterns = 100
+// maxPatterns bounds the patterns of a policy, and maxPattern the bytes of each, since each is
+// compared with each branch and tag of a repository.
+const maxPatterns, maxPattern = 100, 256
 
 // PolicyKey is the name of the file with the policy. The policy names the other files.
 const PolicyKey = "policy.yaml"
@@ -85,6 +85,10 @@ func ParsePolicy(files map[string][]byte) (*Policy, error) {
 	}
 	for field, patterns := range map[string][]string{"branches": p.Branches, "tags": p.Tags} {
 		for _, pattern := range patterns {
+			if len(pattern) > maxPattern {
+				return nil, fmt.Errorf("%s: spec.source.%s: %.40q… has more than %d bytes: shorten it",
+					PolicyKey, field, pattern, maxPattern)
+			}
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" ||
 				strings.HasPrefix(pattern, "refs/") {
 				return nil, fmt.Errorf("%s: spec.source.%s: %q is not a name or a pattern: "+

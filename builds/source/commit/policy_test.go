@@ -64,6 +64,8 @@ func TestParsePolicy(t *testing.T) {
 			want: "is not a name or a pattern: write it as in main"},
 		{name: "many", source: "{tags: [" + strings.Repeat("a, ", 101) + "]}",
 			want: "more than 100 branches and tags"},
+		{name: "long", source: "{tags: [v" + strings.Repeat("*a", 128) + "]}",
+			want: "has more than 256 bytes: shorten it"},
 		{name: "no signers", source: "{branches: [main], allowedSigners: []}",
 			want: "is an empty list"},
 		{name: "missing file", source: "{branches: [main], allowedSigners: [b]}",
