@@ -189,11 +189,10 @@ func (t *Triggers) newTags(ctx context.Context, r *remote, b *api.AgentBuild, ta
 			}
 		}
 	}
-	before := b.DeepCopy()
 	after := b.DeepCopy()
 	after.Status.Tags = &api.TagsStatus{Patterns: push.Tags, Seen: tags}
-	err := t.Status().Patch(ctx, after, client.MergeFromWithOptions(before,
-		client.MergeFromWithOptimisticLock{}), client.FieldOwner(t.FieldOwner))
+	patch := client.MergeFromWithOptions(b, client.MergeFromWithOptimisticLock{})
+	err := t.Status().Patch(ctx, after, patch, client.FieldOwner(t.FieldOwner))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		r.again = true
 		return nil

@@ -120,43 +120,39 @@ func (t *Triggers) pull(ctx context.Context, f forge.Forge, r *remote, b *api.Ag
 		return false, nil
 	}
 	want := pullOf(t.Group, b, p)
-	if have == nil || have.Spec.Source.SourceRevision != commit ||
-		p.Fork && b.Spec.Trigger.PullRequest.Forks == nil {
-		stop, err := t.judge(ctx, f, r, b, p)
-		if err != nil {
-			return false, err
-		}
-		if stop != nil {
-			if have != nil { // its run is of a commit that is no longer the head
-				if err := t.remove(ctx, b, have,
-					fmt.Sprintf("pull request %d has another commit, which may not be built",
-						p.Number)); err != nil {
-					return false, err
-				}
-			}
-			if err := f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head,
-				Context: report.Context(b), State: stop.state, Description: stop.why}); err != nil {
-				return false, err
-			}
-			if stop.comment == "" {
-				return false, nil
-			}
-			return false, f.Comment(ctx, p.Number, partOf(b), stop.comment)
-		}
-		if p.Fork {
-			if err := f.Comment(ctx, p.Number, partOf(b), ""); err != nil {
-				return false, err
-			}
-		}
-		// From here on, the derived build reports its state itself.
-		if err := t.put(ctx, r, b, have, want); err != nil {
-			return false, err
-		}
-		return true, f.SetStatus(ctx, forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head,
-			Context: report.Context(b), State: forge.Queued,
-			Description: "the build is about to start"})
+	if have != nil && have.Spec.Source.SourceRevision == commit &&
+		(!p.Fork || b.Spec.Trigger.PullRequest.Forks != nil) {
+		return true, t.put(ctx, r, b, have, want)
 	}
-	return true, t.put(ctx, r, b, have, want)
+	stop, err := t.judge(ctx, f, r, b, p)
+	if err != nil {
+		return false, err
+	}
+	status := forge.Status{Commit: commit, Ref: "refs/heads/" + p.Head, Context: report.Context(b),
+		State: forge.Queued, Description: "the build is about to start"}
+	if stop != nil {
+		if have != nil { // its run is of a commit that is no longer the head
+			const why = "pull request %d has another commit, which may not be built"
+			if err := t.remove(ctx, b, have, fmt.Sprintf(why, p.Number)); err != nil {
+				return false, err
+			}
+		}
+		status.State, status.Description = stop.state, stop.why
+		if err := f.SetStatus(ctx, status); err != nil || stop.comment == "" {
+			return false, err
+		}
+		return false, f.Comment(ctx, p.Number, partOf(b), stop.comment)
+	}
+	if p.Fork {
+		if err := f.Comment(ctx, p.Number, partOf(b), ""); err != nil {
+			return false, err
+		}
+	}
+	// From here on, the derived build reports its state itself.
+	if err := t.put(ctx, r, b, have, want); err != nil {
+		return false, err
+	}
+	return true, f.SetStatus(ctx, status)
 }
 
 // pullRefs are the references to the heads of pull requests on different servers.

@@ -55,9 +55,10 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 			after.Builds = append(after.Builds, b.LockedBuild)
 		}
 	}
-	slices.SortStableFunc(after.Builds, func(a, b api.LockedBuild) int {
+	byKey := func(a, b api.LockedBuild) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
+	}
+	slices.SortStableFunc(after.Builds, byKey)
 	whole, err := pin.Format(title, after)
 	if err != nil || o == nil {
 		return whole, err
@@ -75,9 +76,7 @@ func edit(text []byte, file string, changed []Built) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(again.Builds, func(a, b api.LockedBuild) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
+	slices.SortStableFunc(again.Builds, byKey)
 	if !slices.Equal(again.Builds, after.Builds) || !slices.Equal(again.Images, before.Images) {
 		return nil, fmt.Errorf(
 			"%s has a layout that cannot be edited\n  hint: run `armature pin`, which formats it", file)

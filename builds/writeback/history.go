@@ -88,8 +88,12 @@ func (c *clone) history(ctx context.Context, head plumbing.Hash) (states []state
 			} else if err != nil {
 				return nil, err
 			}
-			if s.builds = builds(spec); i == 0 {
+			if i == 0 {
 				s.text = text
+			}
+			s.builds = make(map[string]api.LockedBuild, len(spec.Builds))
+			for _, b := range spec.Builds {
+				s.builds[b.Namespace+"/"+b.Name] = b
 			}
 		}
 		states = append(states, s)
@@ -181,14 +185,6 @@ func parse(text []byte, file string) (api.ImageLockSpec, error) {
 		}
 	}
 	return lock.Spec, nil
-}
-
-func builds(spec api.ImageLockSpec) map[string]api.LockedBuild {
-	all := make(map[string]api.LockedBuild, len(spec.Builds))
-	for _, b := range spec.Builds {
-		all[b.Namespace+"/"+b.Name] = b
-	}
-	return all
 }
 
 // rejected returns the commit that removed an image, or another image of the same source commit,

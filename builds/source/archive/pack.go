@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +61,7 @@ func (p Pack) Run() (digest string, err error) {
 	if err = multi.Errors(err, buffer.Flush(), out.Close()); err != nil {
 		return "", multi.Errors(fmt.Errorf("packing the source: %w", err), to.Remove(FileName))
 	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), nil
 }
 
 type writer struct {

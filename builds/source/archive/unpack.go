@@ -3,7 +3,6 @@ package archive
 import (
 	"archive/tar"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +84,7 @@ func take(from io.Reader, size int64, digest string, to *os.Root) (*os.File, err
 	}
 	sum := sha256.New()
 	n, err := io.Copy(io.MultiWriter(private, sum), io.LimitReader(from, size+1))
-	got := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	got := fmt.Sprintf("sha256:%x", sum.Sum(nil))
 	switch {
 	case err != nil:
 		err = fmt.Errorf("copying the packed source: %w", err)

@@ -336,7 +336,7 @@ const (
 
 var packs = semaphore.NewWeighted(maxPacks)
 
-// store stores the objects of a pack, of which there may be at most most. It measures the pack
+// store stores the objects of a pack of at most most objects. It measures the pack
 // first, because go-git keeps part of each object in memory and unpacks the bases of deltas,
 // whatever their size. It acquires the memory from share, unless that is nil.
 func store(ctx context.Context, into storer.Storer, objects io.Reader, most uint32,

@@ -102,10 +102,8 @@ func standard(h http.Header, text string, body []byte, now time.Time, secret []b
 			return false
 		}
 	}
-	want := sum(secret, []byte(id[0]+"."+at[0]+"."), body)
-	ok := false
-	for _, one := range strings.SplitN(text, " ", maxSignatures+1)[:min(maxSignatures,
-		1+strings.Count(text, " "))] {
+	want, all, ok := sum(secret, []byte(id[0]+"."+at[0]+"."), body), strings.Fields(text), false
+	for _, one := range all[:min(len(all), maxSignatures)] {
 		rest, versioned := strings.CutPrefix(one, "v1,")
 		given, err := base64.StdEncoding.DecodeString(rest)
 		ok = versioned && err == nil && hmac.Equal(want, given) || ok

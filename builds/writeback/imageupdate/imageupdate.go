@@ -5,7 +5,6 @@ package imageupdate
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -210,7 +209,7 @@ func (r *reconciler) builds(ctx context.Context,
 	}
 	slices.Sort(lines)
 	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	return found, built, "sha256:" + hex.EncodeToString(sum[:]), nil
+	return found, built, fmt.Sprintf("sha256:%x", sum), nil
 }
 
 // failureOf returns the error of an update as a failure, or nil.
