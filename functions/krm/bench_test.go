@@ -64,7 +64,7 @@ func BenchmarkHead(b *testing.B) {
 	}
 }
 
-// BenchmarkKyaml is what a document costs that the scanner is not certain of.
+// BenchmarkKyaml measures a document that the scanner is not certain of.
 func BenchmarkKyaml(b *testing.B) {
 	text := append(benchText(b), "anchor: &a x\n"...)
 	var o Object

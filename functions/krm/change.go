@@ -12,15 +12,15 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Changes sets scalar fields of one object: requests, images, annotations of
-// its pods. Functions note their settings with Set; Apply makes the edits and
-// records the previous values in one annotation, so that Revert restores the
-// author's bytes. Containers have to be added before: see Settle.
+// Changes sets scalar fields of one object: requests, images, annotations of its pods. Functions
+// note their settings with Set; Apply makes the edits and records the previous values in one
+// annotation, so that Revert restores the author's bytes. Containers have to be added before: see
+// Settle.
 type Changes struct {
 	// Version is recorded with the changes.
 	Version string
-	// NoOriginal says that the text is a host's, which rewrites it each time, so
-	// that no original is kept.
+	// NoOriginal says that the text comes from a host, which rewrites it each time, so that no
+	// original is kept.
 	NoOriginal bool
 
 	changes []change
@@ -33,7 +33,7 @@ type changeRecord struct {
 	Kept
 }
 
-// change is what became of one mapping.
+// change holds the settings of one mapping.
 type change struct {
 	// At leads to the mapping: keys, and "[name]" for an item of a list.
 	At  []string   `json:"at"`
@@ -43,24 +43,23 @@ type change struct {
 
 type setField struct {
 	Key string `json:"key"`
-	// By is the function that set it.
+	// By is the function that set the field.
 	By string `json:"by"`
-	// Value is what it was set to, as YAML.
+	// Value is the new value, as YAML.
 	Value string `json:"value"`
-	// Was is the author's value as it was written; nil where there was none.
+	// Was is the author's value as it was written; nil if there was none.
 	Was *string `json:"was,omitempty"`
 }
 
-// Reset forgets what was noted.
+// Reset drops all noted settings.
 func (c *Changes) Reset() { c.changes = c.changes[:0] }
 
-// Any reports whether anything was noted since the last Reset.
+// Any reports whether a setting was noted since the last Reset.
 func (c *Changes) Any() bool { return len(c.changes) > 0 }
 
-// Set notes that a function sets the field key of the mapping that keys lead to
-// from a mapping of the object; they need not exist. Value is a YAML scalar on one
-// line, quoted where it has to be a string. A field that has the value already
-// stays as it is.
+// Set notes that a function sets the field key of the mapping that keys lead to from a mapping of
+// the object; they need not exist. Value is a YAML scalar on one line, quoted if it has to be a
+// string. A field that has the value already stays as it is.
 func (c *Changes) Set(by string, from Node, keys []string, key, value string) {
 	n := from.Get(keys...)
 	if have := n.Get(key); have.IsScalar() && have.Is(scalarText(value)) {
@@ -75,7 +74,7 @@ func (c *Changes) Set(by string, from Node, keys []string, key, value string) {
 	c.changes[i].Set = append(c.changes[i].Set, setField{Key: key, By: by, Value: value})
 }
 
-// scalarText is the content of a value that was passed to Set.
+// scalarText returns the content of a value that was passed to Set.
 func scalarText(value string) string {
 	if text := ""; strings.HasPrefix(value, `"`) && json.Unmarshal([]byte(value), &text) == nil {
 		return text
@@ -86,8 +85,8 @@ func scalarText(value string) string {
 	return value
 }
 
-// steps returns the way to a node as a record has it. Items are known by their
-// name, because others may be inserted before them.
+// steps returns the path to a node as the record keeps it. Items are identified by their name,
+// because other items may be inserted before them.
 func steps(n Node) []string {
 	if !n.in || n.i == 0 {
 		return nil
@@ -99,8 +98,8 @@ func steps(n Node) []string {
 	return append(steps(parent), n.Key())
 }
 
-// follow is the inverse of steps. It returns the deepest node that is there, and
-// how many steps are left.
+// follow resolves a path that steps returned. It returns the deepest node that exists and the
+// number of steps that are left.
 func (o *Object) follow(at []string) (n Node, missing int) {
 	n = o.Root()
 	for i, step := range at {
@@ -116,16 +115,16 @@ func (o *Object) follow(at []string) (n Node, missing int) {
 	return n, 0
 }
 
-// ParentOf returns what a node is in. known says that Changes can name it: items of lists have
-// names of their own.
+// ParentOf returns the collection that contains a node. known reports that Changes can name it,
+// which requires that the items of lists on the way have unique names.
 func ParentOf(n Node) (in Node, known bool) {
 	in = Node{n.o, n.node().parent, true}
 	found, missing := n.o.follow(steps(in))
 	return in, missing == 0 && found.i == in.i
 }
 
-// Apply makes the edits, which then wait in the object as all edits do, and
-// adds the record. Without a change it does nothing.
+// Apply makes the edits, which wait in the object until Append, and adds the record. Without a
+// change it does nothing.
 func (c *Changes) Apply(o *Object) error {
 	if !c.Any() {
 		return nil
@@ -137,7 +136,7 @@ func (c *Changes) Apply(o *Object) error {
 func (c *Changes) apply(o *Object, kept Kept) error {
 	r := changeRecord{Version: c.Version, Kept: kept}
 	own := change{At: annotationsPath}
-	annotations := -1 // where the record goes
+	annotations := -1 // the index of the mapping for the record
 	for _, ch := range c.changes {
 		if slices.Equal(ch.At, own.At) {
 			annotations = len(r.Changes)
@@ -177,9 +176,9 @@ func (c *Changes) apply(o *Object, kept Kept) error {
 	return nil
 }
 
-// replaceFields replaces the fields of a mapping that are there, notes what the
-// record has to hold, and returns the fields that have to be inserted. A host's
-// spelling of a value says nothing of its author's, and is not kept.
+// replaceFields replaces the existing fields of a mapping, notes the previous values for the
+// record, and returns the fields that have to be inserted. A host respells values, so its spelling
+// is not kept.
 func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err error) {
 	n, missing := o.follow(ch.At)
 	ch.Note = Note{missing, o.Plan(n, nil).Was}
@@ -207,7 +206,7 @@ func (o *Object) replaceFields(ch *change, hosted bool) (insert []byte, err erro
 
 var plainText = text.Pattern(`^[A-Za-z0-9][-A-Za-z0-9._/@:]*[A-Za-z0-9]$|^[A-Za-z0-9]$`)
 
-// spell writes a string plainly where that is certain, and quoted elsewhere.
+// spell writes a string plainly if that is safe, and quoted otherwise.
 func spell(text string) string {
 	if plainText().MatchString(text) && !looksTyped(text) {
 		return text
@@ -219,8 +218,7 @@ func spell(text string) string {
 	return string(quoted)
 }
 
-// replaceScalar replaces a value with one line and returns the previous text, ""
-// where there was none.
+// replaceScalar replaces a value with one line and returns the previous text, "" if there was none.
 func (o *Object) replaceScalar(n Node, value string) (was string, err error) {
 	d := n.node()
 	was = string(o.tree.src[d.start:d.end])
@@ -261,10 +259,9 @@ func ChangedBy(o *Object, function string) bool {
 	return strings.Contains(record, `"by":"`+function+`"`)
 }
 
-// Overwritten lists the fields that the object's record says were set where a
-// value was before: where, by which function, and whether it only adds to the
-// value, as a digest does; "" where there are none. Records that cannot be read
-// are listed as they are.
+// Overwritten lists the fields that had a value before they were set, according to the object's
+// record: the path, the function, and whether the new value only extends the old one, as a digest
+// does. It returns "" if there are none, and the text of a record that cannot be read.
 func Overwritten(o *Object) string {
 	text, _ := o.Annotation(keys.Changed)
 	var r changeRecord
@@ -283,8 +280,8 @@ func Overwritten(o *Object) string {
 	return b.String()
 }
 
-// Revert takes back what the object's record says was set; see Undo. A field that somebody
-// has changed since is theirs and stays.
+// Revert takes back the settings in the object's record; see Undo. A field that was changed since
+// keeps its new value.
 func Revert(o *Object) (was bool, original []byte, unended bool, err error) {
 	var r changeRecord
 	return o.Undo(keys.Changed, "", &r, &r.Kept, func() error { return o.revert(&r) })
@@ -328,18 +325,18 @@ func keyed(keys []string) func(Node) bool {
 	return func(field Node) bool { return slices.Contains(keys, field.Key()) }
 }
 
-// Take removes the entries of a collection that were added to what the note says.
-// Collections that came with them go as well, unless they hold something else.
-func (o *Object) Take(n Node, ours func(Node) bool, note Note) error {
+// Take removes the entries that were added to a collection, and the collections that were created
+// for them unless they hold other entries. added selects the added entries.
+func (o *Object) Take(n Node, added func(Node) bool, note Note) error {
 	if n.Len() == 0 {
 		return nil
 	}
 	all := true
 	for c := n.node().first; c != 0; c = o.tree.nodes[c].next {
-		all = all && ours(Node{o, c, true})
+		all = all && added(Node{o, c, true})
 	}
 	if !all || note.Created == 0 {
-		_, err := o.Remove(n, ours)
+		_, err := o.Remove(n, added)
 		if all && note.Emptied != "" {
 			o.Restore(n, note.Emptied)
 		}
@@ -358,7 +355,7 @@ func (o *Object) Take(n Node, ours func(Node) bool, note Note) error {
 	return o.RemoveField(n)
 }
 
-// restoreScalar undoes replaceScalar.
+// restoreScalar reverts replaceScalar.
 func (o *Object) restoreScalar(n Node, was string) {
 	d := n.node()
 	start := int(d.start)
@@ -368,9 +365,9 @@ func (o *Object) restoreScalar(n Node, was string) {
 	o.replace(start, int(d.end)-start, was)
 }
 
-// Settle reads the text of another object with its waiting edits into o, so that
-// what follows sees them; both name the lines of the author's file. Buf is memory
-// for the text, which is returned and has to live as long as o.
+// Settle reads the text of another object, with its waiting edits applied, into o, so that later
+// edits see them. Both name the lines of the author's file. Buf is memory for the text, which is
+// returned and has to live as long as o.
 func (o *Object) Settle(from *Object, buf []byte) ([]byte, error) {
 	buf = from.Append(buf[:0])
 	isObject, err := o.Read(buf, Document{End: len(buf)}, from.item, from.Origin)

@@ -132,7 +132,7 @@ func TestChangesRevert(t *testing.T) {
 	}
 }
 
-// TestChangesTheirs keeps what somebody has edited since.
+// TestChangesTheirs keeps values that were edited since.
 func TestChangesTheirs(t *testing.T) {
 	text := head +
 		"spec:\n  template:\n    spec:\n      containers:\n      - name: web\n" +
@@ -164,7 +164,7 @@ func TestChangesNothing(t *testing.T) {
 	}
 }
 
-// TestSettle names the author's lines behind lines that were inserted.
+// TestSettle names the author's lines after inserted lines.
 func TestSettle(t *testing.T) {
 	o := read(t,
 		head+
@@ -189,8 +189,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestRemoveBesideTheDash: kustomize sorts fields, so that what was put in may stand
-// beside the dash of an item. The next field takes its place, if it stays.
+// TestRemoveBesideTheDash: kustomize sorts fields, so that an injected field may follow the dash of
+// an item. When it is removed, the next field takes its place, if that stays.
 func TestRemoveBesideTheDash(t *testing.T) {
 	const before = head + "spec:\n  containers:\n"
 	for text, want := range map[string]string{

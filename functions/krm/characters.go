@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// valid checks the bytes that no YAML may hold, and those that the scanner
-// does not want to meet. It returns the offset of the first such byte, or -1.
+// valid looks for bytes that YAML forbids, and for bytes that the scanner does not handle. It
+// returns the offset of the first one, or -1.
 func valid(b []byte) (at int, reason string) {
 	var all uint64
 	i := 0
@@ -59,13 +59,13 @@ func valid(b []byte) (at int, reason string) {
 	return -1, ""
 }
 
-// What no YAML may hold.
+// Reasons for bytes that YAML forbids.
 const (
 	invalidUTF8      = "not valid UTF-8"
 	controlCharacter = "a control character"
 )
 
-// unreadable is the error about a byte that no YAML may hold.
+// unreadable returns the error about a byte that YAML forbids.
 func (o *Object) unreadable(text []byte, at int, reason string) error {
 	if utf16Text(text) {
 		err := o.syntaxError(o.start, "UTF-16, where manifests are UTF-8")
@@ -82,8 +82,8 @@ func (o *Object) unreadable(text []byte, at int, reason string) error {
 	return err
 }
 
-// utf16Text reports whether a text begins as UTF-16 does: with its byte order
-// mark, or with two characters that have a zero byte each.
+// utf16Text reports whether a text begins as UTF-16 does: with its byte order mark, or with two
+// characters that have a zero byte each.
 func utf16Text(text []byte) bool {
 	if len(text) < 4 {
 		return false
@@ -93,13 +93,13 @@ func utf16Text(text []byte) bool {
 		(text[0] == 0) == (text[2] == 0) && (text[1] == 0) == (text[3] == 0)
 }
 
-// controls has the top bit of those bytes set that are below a space and no line
-// feeds. The other bits mean nothing.
+// controls sets the top bit of each byte that is below a space and is not a line feed. The other
+// bits mean nothing.
 func controls(x uint64) uint64 {
 	return ^((x | tops) - ' '*ones) & (((x ^ '\n'*ones) | tops) - ones) &^ x
 }
 
-// controlByte returns the first control character of b[from:to] that is not welcome.
+// controlByte returns the first control character of b[from:to] that is not a tab or a line break.
 func controlByte(b []byte, from, to int) (at int, reason string) {
 	for at := from; at < to; at++ {
 		switch c := b[at]; {
@@ -113,9 +113,9 @@ func controlByte(b []byte, from, to int) (at int, reason string) {
 	return -1, ""
 }
 
-// yamlEscapes writes the escapes of a JSON text that YAML does not have as those
-// that it has: a slash, and characters of two halves. A half alone becomes the
-// replacement character, as it does for the API server. Other text stays.
+// yamlEscapes replaces the escapes of a JSON text that YAML lacks, a slash and surrogate pairs, by
+// escapes that it has. A lone surrogate becomes the replacement character, as it does in the API
+// server. Other text stays.
 func yamlEscapes(text []byte) []byte {
 	if !json.Valid(text) {
 		return text
@@ -144,7 +144,7 @@ func yamlEscapes(text []byte) []byte {
 			at += 2
 		default:
 			at += 6
-			r := utf16.DecodeRune(first, half(at)) // U+FFFD for what is not a pair
+			r := utf16.DecodeRune(first, half(at)) // U+FFFD unless it is a pair
 			if r != '\ufffd' {
 				at += 6
 			}

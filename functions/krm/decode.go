@@ -17,9 +17,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Decode reads the object into a Go value with JSON tags. Unknown fields and
-// wrong types are findings of the rule, each with the line of its field; the
-// rest of the object is read all the same.
+// Decode reads the object into a Go value with JSON tags. Unknown fields and wrong types are
+// findings of the rule, each with the line of its field; the rest of the object is still read.
 func (o *Object) Decode(rule string, into any) (findings []finding.Finding) {
 	tree, err := o.Parse()
 	if err != nil {
@@ -67,7 +66,7 @@ func (o *Object) Decode(rule string, into any) (findings []finding.Finding) {
 	}
 }
 
-// notFinite returns the path of the first number that is .inf or .nan; "" for none.
+// notFinite returns the path of the first number that is .inf or .nan; "" if there is none.
 func notFinite(n *yaml.Node, path string) string {
 	var number float64
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!float" && n.Decode(&number) == nil &&
@@ -91,8 +90,7 @@ func notFinite(n *yaml.Node, path string) string {
 	return ""
 }
 
-// drop takes out the deepest value on a field path, which is the one that At
-// finds.
+// drop deletes the deepest value on a field path, which is the one that At finds.
 func drop(n *yaml.Node, path string) bool {
 	var within *yaml.Node
 	at := 0
@@ -114,9 +112,8 @@ func drop(n *yaml.Node, path string) bool {
 	return within != nil
 }
 
-// FollowsFrom reports whether what is wrong with a field may only be so because
-// of what Decode found: the field was not read, holds one that was not, or is
-// missing and perhaps written wrong.
+// FollowsFrom reports whether a finding about a field may be a consequence of the findings of
+// Decode: the field was not read, contains one that was not, or is missing and may be misspelt.
 func (o *Object) FollowsFrom(decoding []finding.Finding, field string) bool {
 	for _, f := range decoding {
 		if field != "" && text.Inside(f.Field, field) ||
@@ -159,13 +156,12 @@ func (o *Object) Value() (value any, err error) {
 // gets into a cluster.
 const LocalConfig = "config.kubernetes.io/local-config"
 
-// helmBooks begins the annotation by which Helm 4 knows the template of a manifest.
+// helmBooks is the prefix of the annotation by which Helm 4 maps a manifest to its template.
 const helmBooks = "postrenderer.helm.sh/"
 
-// HostAnnotation reports whether an annotation is one in which the hosts of KRM
-// functions, and Helm for its post-renderers, keep their books, such as the file that
-// an item is from or the name that it had. They are not the author's, and hosts take
-// them away again.
+// HostAnnotation reports whether an annotation belongs to the host of a KRM function, or to Helm
+// for its post-renderers: the file of an item, for example, or its previous name. Hosts add these
+// annotations and remove them again; the author does not write them.
 func HostAnnotation(key string) bool {
 	prefix, name, _ := strings.Cut(key, "/")
 	switch prefix {
@@ -178,8 +174,8 @@ func HostAnnotation(key string) bool {
 	return false
 }
 
-// OnlyHostAnnotations reports whether the object is an item of a host, or a document of
-// Helm's, whose author wrote no annotations: all that it has are HostAnnotations.
+// OnlyHostAnnotations reports whether the object comes from a host or from Helm and its author
+// wrote no annotations: all of them are HostAnnotations.
 func (o *Object) OnlyHostAnnotations() bool {
 	annotations := o.Get("metadata", "annotations")
 	helm := true
@@ -192,8 +188,7 @@ func (o *Object) OnlyHostAnnotations() bool {
 	return (o.item || helm) && annotations.Len() > 0
 }
 
-// DropHostAnnotations takes HostAnnotations and LocalConfig out of an object's
-// value.
+// DropHostAnnotations deletes HostAnnotations and LocalConfig from an object's value.
 func DropHostAnnotations(value any) {
 	object, _ := value.(map[string]any)
 	metadata, _ := object["metadata"].(map[string]any)
@@ -211,7 +206,7 @@ func DropHostAnnotations(value any) {
 	}
 }
 
-// found names a value of JSON the way that YAML's users do.
+// found describes a JSON value in the terms of YAML's users.
 func found(value string) string {
 	switch value {
 	case "array":
@@ -227,7 +222,7 @@ func found(value string) string {
 	return "a " + value
 }
 
-// article names a Go type the way that YAML's users do.
+// article describes a Go type in the terms of YAML's users.
 func article(goType string) string {
 	switch t := strings.TrimLeft(goType, "*"); {
 	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "uint"):
@@ -244,8 +239,8 @@ func article(goType string) string {
 	return "a mapping"
 }
 
-// walk finds the deepest value on a field path such as spec.rules[2].host. Keys that
-// contain dots are in brackets. all reports whether the whole path is there.
+// walk finds the deepest value on a field path such as spec.rules[2].host. Keys that contain dots
+// are in brackets. all reports whether the whole path exists.
 func (o *Object) walk(path string) (deepest Node, all bool) {
 	n := o.Root()
 	for _, step := range text.FieldSteps(path) {
@@ -276,8 +271,8 @@ func (o *Object) Has(path string) bool {
 	return all
 }
 
-// LineOf returns the line of a field path such as spec.rules[2].host, or of the
-// deepest value on the way to it.
+// LineOf returns the line of a field path such as spec.rules[2].host, or of the deepest value on
+// the path.
 func (o *Object) LineOf(path string) int {
 	if n := o.At(path); n.Exists() {
 		return n.Line()
@@ -298,8 +293,8 @@ func fieldOf(strict error) string {
 
 var embedded = text.Pattern(`\b[A-Z]\w*\.`)
 
-// UnmarshalStrict reads JSON into a Go value. Unknown fields and wrong types are errors, each
-// with its field and a remedy.
+// UnmarshalStrict reads JSON into a Go value. Unknown fields and wrong types are errors, each with
+// its field and a remedy.
 func UnmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {

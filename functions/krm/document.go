@@ -5,19 +5,19 @@ import (
 	"iter"
 )
 
-// Document is one document of a YAML stream: the bytes src[Start:End], which
-// are whole lines without the "---" that leads them.
+// Document is one document of a YAML stream: the bytes src[Start:End], which are whole lines
+// without the "---" that leads them.
 type Document struct {
-	// Lead is where the separator line starts; equal to Start for a first
-	// document without one.
+	// Lead is where the separator line starts. It equals Start for a first document without one.
 	Lead, Start, End int
 }
 
-// Documents yields the documents of a stream. Together with their separators
-// they are all of it: each End is the next one's Lead.
+// Documents yields the documents of a stream. Together with their separators they cover all of it:
+// each End is the next document's Lead.
 func Documents(src []byte) iter.Seq[Document] { return DocumentsOf(src, false) }
 
-// DocumentsOf is Documents of a stream that may be known to hold one only.
+// DocumentsOf yields the documents of a stream. The caller sets one if the stream holds only one
+// document.
 func DocumentsOf(src []byte, one bool) iter.Seq[Document] {
 	return func(yield func(Document) bool) {
 		lead, start := 0, FirstStart(src)
@@ -43,7 +43,7 @@ func DocumentsOf(src []byte, one bool) iter.Seq[Document] {
 	}
 }
 
-// EndLine ends the last line of a text.
+// EndLine appends a line break to a text whose last line has none.
 func EndLine(text []byte, eol string) []byte {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, eol...)
@@ -51,7 +51,7 @@ func EndLine(text []byte, eol string) []byte {
 	return text
 }
 
-// FirstStart is the Start of a stream's first document.
+// FirstStart returns the Start of a stream's first document.
 func FirstStart(src []byte) int {
 	start := 0
 	if bytes.HasPrefix(src, byteOrderMark) {
@@ -63,8 +63,8 @@ func FirstStart(src []byte) int {
 	return start
 }
 
-// markerLine returns the start of the next line that begins with "---", -1 for
-// none. The line at the position counts. One of three bytes is enough to look at.
+// markerLine returns the start of the next line, from the position on, that begins with "---", or
+// -1. It tests only every third byte.
 func markerLine(src []byte, at int) int {
 	for p := uint(at) + 2; p < uint(len(src)); p += 3 {
 		if src[p] != '-' {
@@ -87,9 +87,8 @@ func markerLine(src []byte, at int) int {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// separator reports whether b starts with a document marker that holds nothing
-// but a comment. A marker with content stays part of the document, for the
-// scanner to stumble over.
+// separator reports whether b starts with a document marker that holds nothing but a comment. A
+// marker with content stays part of the document, where the scanner rejects it.
 func separator(b []byte) bool {
 	if !bytes.HasPrefix(b, []byte("---")) {
 		return false
@@ -110,7 +109,7 @@ func nextLine(src []byte, p int) int {
 	return len(src)
 }
 
-// KindOf returns the kind of a document in block style; "" where that is not certain.
+// KindOf returns the kind of a document in block style, or "" if it is not certain.
 func KindOf(document []byte) string {
 	at := 0
 	if !bytes.HasPrefix(document, []byte("kind:")) {
@@ -131,9 +130,9 @@ func trimLine(line []byte) []byte {
 	return bytes.TrimSuffix(line, []byte{'\r'})
 }
 
-// HeadOf returns the part of a document, from its start to its spec or data, that holds
-// apiVersion, kind and metadata. ok is false where it is not certain of that. Where dash is
-// set the text is an item of a list.
+// HeadOf returns the part of a document, from its start to its spec or data, that holds apiVersion,
+// kind and metadata. ok is false if that is not certain. The caller sets dash if the text is an
+// item of a list.
 func HeadOf(src []byte, d Document, dash bool) (head Document, ok bool) {
 	text, col, p := src[d.Start:d.End], 0, 0
 	if dash {
@@ -152,9 +151,9 @@ func HeadOf(src []byte, d Document, dash bool) (head Document, ok bool) {
 	return d, ok
 }
 
-// Items splits a block-style list (List, ResourceList) at the dashes of its
-// top-level "items". Each span is whole lines, the first with its dash. From
-// and to enclose all of them; ok is false where the list is of another style.
+// Items splits a block-style list (List, ResourceList) at the dashes of its top-level "items". Each
+// span is whole lines, the first with its dash. From and to enclose all of them. ok is false if the
+// list has another style.
 func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool) {
 	p := start
 	for p < end && !bytes.HasPrefix(src[p:end], []byte("items:")) {
@@ -205,8 +204,8 @@ func Items(src []byte, start, end int) (spans []Document, from, to int, ok bool)
 	return spans, from, to, true
 }
 
-// withBlanks adds to items the lines of spaces that follow them, which would
-// become part of a block scalar if another item came in between.
+// withBlanks extends items by the lines of spaces that follow them. If another item were inserted
+// before these lines, they would become part of a block scalar.
 func withBlanks(src []byte, items []Document, end int) {
 	for i := range items {
 		limit := end

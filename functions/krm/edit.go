@@ -17,31 +17,28 @@ import (
 type edit struct {
 	at, end  int
 	from, to int
-	// depth orders inserts at one place: the deeper one comes first, and the
-	// items of a compact list before the field that follows it in their column.
+	// depth orders inserts at one position: the deeper one comes first, and the items of a compact
+	// list before the field that follows them in their column.
 	depth int
-	// within is one more than the node of the flow collection that an entry is
-	// removed from, 0 for none.
+	// within is the index plus one of the flow collection that an entry is removed from, or 0.
 	within int32
 }
 
-// ErrUncertain is an edit that the text's layout leaves no safe place for. The
-// remedy is Object.Canonicalize, after which every edit has one.
+// ErrUncertain reports that the text's layout has no safe place for an edit. After
+// Object.Canonicalize every edit has one.
 var ErrUncertain = errors.New("no safe place for an edit in this layout")
 
-// Insertion is what an insert does besides adding entries, for the record
-// that lets it be undone.
+// Insertion says what an insert changes apart from adding entries, so that the record can undo it.
 type Insertion struct {
-	// Created says that the collection, or one above it, was not there.
+	// Created says that the collection, or one above it, did not exist.
 	Created bool
-	// Was is how an empty collection was written after its colon: " []".
+	// Was is the text of an empty collection after its colon: " []".
 	Was string
 }
 
-// Insert adds entries to the collection that keys lead to from parent, at its
-// beginning or its end, and makes what is missing on the way. The entries are
-// block-style YAML without indentation, each line ended by a line feed, as items
-// ("- name: x") or fields ("key: value").
+// Insert adds entries at the beginning or end of the collection that keys lead to from parent, and
+// creates missing collections on the way. The entries are block-style YAML without indentation,
+// each line ended by a line feed, as items ("- name: x") or fields ("key: value").
 func (o *Object) Insert(parent Node, keys []string, entries []byte,
 	atStart bool) (Insertion, error) {
 	if o.frozen != "" {
@@ -53,14 +50,14 @@ func (o *Object) Insert(parent Node, keys []string, entries []byte,
 
 func areItems(entries []byte) bool { return entries[0] == '-' }
 
-// Plan returns what Insert notes for fields at the same place.
+// Plan returns the Insertion that Insert would return for fields at the same place.
 func (o *Object) Plan(parent Node, keys []string) Insertion {
 	_, _, note := o.plan(parent, keys, false)
 	return note
 }
 
-// plan returns the deepest collection that keys lead to, the keys that are missing in it, and
-// what Insert notes.
+// plan returns the deepest existing collection that keys lead to, the keys that are missing in it,
+// and the Insertion for the record.
 func (o *Object) plan(n Node, keys []string, items bool) (_ Node, missing []string,
 	note Insertion) {
 	for i, key := range keys {
@@ -80,7 +77,7 @@ func (o *Object) plan(n Node, keys []string, items bool) (_ Node, missing []stri
 	return n, nil, note
 }
 
-// holds reports whether the value is a collection of items, or else of fields.
+// holds reports whether the value is a list, if items is set, or a mapping.
 func (d *node) holds(items bool) bool {
 	if items {
 		return d.kind == sequenceNode
@@ -88,12 +85,12 @@ func (d *node) holds(items bool) bool {
 	return d.kind == mappingNode
 }
 
-// Reset drops all edits that wait to be applied.
+// Reset drops all waiting edits.
 func (o *Object) Reset() {
 	o.edits, o.text, o.inFlow, o.removed = o.edits[:0], o.text[:0], false, nil
 }
 
-// listIndent is how far the author indents lists below their key: 0 or more.
+// listIndent returns how far the author indents lists below their key: 0 or more.
 func (o *Object) listIndent() int {
 	for i := range o.tree.nodes {
 		n := &o.tree.nodes[i]
@@ -106,8 +103,7 @@ func (o *Object) listIndent() int {
 	return 0
 }
 
-// TypeError is an edit inside a value of another type than the API server takes
-// there.
+// TypeError reports an edit inside a value whose type the API server does not accept there.
 type TypeError struct {
 	// At is the value.
 	At Node
@@ -117,7 +113,7 @@ type TypeError struct {
 
 func (e *TypeError) Error() string { return e.At.Path() + " is " + e.What }
 
-// LayoutFinding starts a finding about an edit that failed with err.
+// LayoutFinding returns a finding about an edit that failed with err.
 func (o *Object) LayoutFinding(rule string, err error) finding.Finding {
 	var wrong *TypeError
 	if errors.As(err, &wrong) {
@@ -131,7 +127,7 @@ func (o *Object) LayoutFinding(rule string, err error) finding.Finding {
 	return o.Finding(finding.Error, rule, Node{}, err.Error(), hint)
 }
 
-// insert adds entries, below the keys that are missing, to a collection that is there.
+// insert adds entries, below the missing keys, to an existing collection.
 func (o *Object) insert(n Node, missing []string, entries []byte, atStart bool) error {
 	d := n.node()
 	items := len(missing) == 0 && areItems(entries)
@@ -199,14 +195,14 @@ func (o *Object) insert(n Node, missing []string, entries []byte, atStart bool) 
 	return nil
 }
 
-// afterComments is the place behind the comments from at on that are indented deeper than
-// col: they belong to the block that ends there, as an entry that somebody commented out.
+// afterComments returns the position after the comments that follow at and are indented deeper than
+// col. They belong to the block that ends there, like an entry that is commented out.
 func (o *Object) afterComments(at, col int) int {
 	for p := at; p < o.end; {
 		next := min(o.tree.lineEnd(p), o.end)
 		line := o.tree.src[p:next]
 		switch text := bytes.TrimLeft(line, " "); {
-		case len(bytes.TrimSpace(text)) == 0: // counts if such a comment follows
+		case len(bytes.TrimSpace(text)) == 0: // skipped if a comment of the block follows
 		case text[0] == '#' && len(line)-len(text) > col:
 			at = next
 		default:
@@ -239,8 +235,8 @@ func (o *Object) replace(at, length int, text string) {
 	o.edits = append(o.edits, edit{at: at, end: at + length, from: from, to: len(o.text)})
 }
 
-// AppendIndented writes lines with n more spaces before each that is not empty,
-// and with another line ending.
+// AppendIndented writes lines with n more spaces before each that is not empty, and with another
+// line ending.
 func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 	if n == 0 && eol == "\n" {
 		return append(dst, lines...)
@@ -260,7 +256,7 @@ func AppendIndented(dst, lines []byte, n int, eol string) []byte {
 	return dst
 }
 
-// flowEntries writes entries as one collection between brackets, for a place between others.
+// flowEntries writes entries as one JSON collection, for insertion between brackets.
 func (o *Object) flowEntries(missing []string, entries []byte) (string, error) {
 	o.inFlow = true
 	n, err := yaml.Parse(string((&Object{eol: "\n"}).appendWrapped(nil, entries, missing, 0)))
@@ -290,8 +286,8 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 	previous := int32(0)
 	flow := d.style == flowStyle
 	if flow {
-		// A comma goes with one of its neighbours: with entries that an earlier
-		// call has removed, all cuts are made again.
+		// A comma is removed with one of its neighbours. If an earlier call has removed entries,
+		// all cuts are made again.
 		o.inFlow = true
 		o.edits = slices.DeleteFunc(o.edits,
 			func(e edit) bool { return e.within == collection.i+1 })
@@ -302,11 +298,11 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 		}
 	}
 	for c := d.first; c != 0; c = t.nodes[c].next {
-		gone := remove(Node{o, c, true})
-		if flow && gone {
+		deleted := remove(Node{o, c, true})
+		if flow && deleted {
 			o.removed = append(o.removed, c)
 		}
-		if !gone && !slices.Contains(o.removed, c) {
+		if !deleted && !slices.Contains(o.removed, c) {
 			live = append(live, c)
 			head = false
 			previous = c
@@ -340,8 +336,8 @@ func (o *Object) Remove(collection Node, remove func(Node) bool) (empty bool, er
 	return len(live) == 0, nil
 }
 
-// mayLead reports whether an entry of a block mapping stays, and begins on the line at, so
-// that it can move up.
+// mayLead reports whether an entry of a block mapping stays and begins on the line at, so that it
+// can move up to the dash.
 func (o *Object) mayLead(i int32, at int, remove func(Node) bool) bool {
 	if i == 0 || remove(Node{o, i, true}) {
 		return false
@@ -372,8 +368,8 @@ func (o *Object) Restore(n Node, was string) {
 
 func (o *Object) cut(from, to int) { o.edits = append(o.edits, edit{at: from, end: to}) }
 
-// Canonicalize drops all edits and sets the object to the block-style text that
-// kyaml makes of it, in which every edit has a safe place.
+// Canonicalize drops all edits and sets the object to the block-style text that kyaml writes for
+// it, in which every edit has a safe place.
 func (o *Object) Canonicalize(why string) error {
 	text := o.Bytes()
 	o.Reset()
@@ -387,8 +383,7 @@ func (o *Object) Canonicalize(why string) error {
 	return nil
 }
 
-// Append writes the object with its edits. Without an edit it writes the
-// author's bytes.
+// Append writes the object with its edits. Without edits it writes the author's bytes.
 func (o *Object) Append(dst []byte) []byte {
 	if len(o.edits) == 0 {
 		return append(dst, o.Bytes()...)
@@ -416,7 +411,7 @@ func (o *Object) Append(dst []byte) []byte {
 	return AppendIndented(dst, text, 0, eol)
 }
 
-// LineEnding is how the first line of a text ends.
+// LineEnding returns the line break of the first line of a text.
 func LineEnding(text []byte) string {
 	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
 		return "\r\n"
@@ -434,8 +429,8 @@ func (o *Object) splice(dst []byte) []byte {
 		}
 		dst = append(dst, o.text[e.from:e.to]...)
 		cursor = max(cursor, e.end)
-		// Lines cut from the end of a text without a last line feed take the
-		// line feed before them along.
+		// If the text has no last line feed, lines cut from its end take the line feed before them
+		// along.
 		if e.end == o.end && e.end > e.at && i == len(o.edits)-1 && src[e.end-1] != '\n' &&
 			bytes.HasSuffix(dst, []byte(o.eol)) {
 			if col := bytes.LastIndexByte(src[:e.at], '\n'); col+1 == e.at {

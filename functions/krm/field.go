@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// ReplaceField writes another key and value, YAML on one line, in the place of a field
-// of a mapping, whatever its value is. It returns the text that was there, for
-// RestoreField.
+// ReplaceField replaces a field of a mapping, with any value, by another key and value, which is
+// YAML on one line. It returns the previous text for RestoreField.
 func (o *Object) ReplaceField(n Node, key, value string) (was string, err error) {
 	field, err := o.fieldOf(n)
 	if err != nil {
@@ -27,7 +26,7 @@ func (o *Object) ReplaceField(n Node, key, value string) (was string, err error)
 	return field.dedented()
 }
 
-// RestoreField undoes ReplaceField.
+// RestoreField reverts ReplaceField.
 func (o *Object) RestoreField(n Node, was string) error {
 	field, err := o.fieldOf(n)
 	if err != nil {
@@ -76,8 +75,7 @@ func (o *Object) fieldOf(n Node) (f fieldText, err error) {
 	return f, nil
 }
 
-// dedented returns the text with as many spaces fewer before its further lines as
-// there are before its key.
+// dedented returns the text with the indentation of its key removed from its further lines.
 func (f *fieldText) dedented() (string, error) {
 	first, rest, more := strings.Cut(f.text, "\n")
 	if !more {

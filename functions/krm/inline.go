@@ -8,17 +8,16 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// Inline says that the object, which was just read, is between brackets or in a
-// JSON file, where block style has no place: text that kyaml had to make leaves
-// as JSON.
+// Inline marks the object, which was just read, as one between brackets or in a JSON file, where
+// block style has no place: text that kyaml had to rewrite is written as JSON.
 func (o *Object) Inline() { o.inline = true }
 
 // IsInline reports whether Inline was called since the object was read.
 func (o *Object) IsInline() bool { return o.inline }
 
-// Check reads what Append made of edits between brackets, where one comma too
-// many leaves a text that no parser reads. An error says that the text must not
-// leave. again lends its memory: what it held is gone.
+// Check reads the text that Append made of edits between brackets, where one comma too many makes
+// it unreadable. After an error the text must not be written. again lends its memory, and its
+// content is lost.
 func (o *Object) Check(text []byte, again *Object) error {
 	if !o.inFlow && !(o.inline && o.rewritten && len(o.edits) > 0) {
 		return nil
@@ -47,9 +46,8 @@ func (o *Object) appendInline(dst, text []byte) []byte {
 	return append(dst, o.author[len(bytes.TrimRight(o.author, " \t\r\n")):]...)
 }
 
-// appendJSON writes a value as JSON, in the order of its keys. A plain scalar
-// that JSON does not have is left as it is: YAML's readers disagree on what some
-// of them mean.
+// appendJSON writes a value as JSON, in the order of its keys. A plain scalar that JSON lacks is
+// left as it is, because YAML readers disagree on the meaning of some of them.
 func appendJSON(dst []byte, n *yaml.Node) []byte {
 	text := func(s string) {
 		quoted, err := json.Marshal(s)
@@ -91,7 +89,7 @@ func appendJSON(dst []byte, n *yaml.Node) []byte {
 	return dst
 }
 
-// sameValue reports whether two texts, whatever their style, have one value.
+// sameValue reports whether two texts, in any style, have the same value.
 func sameValue(a, b []byte) (bool, error) {
 	var values [2][]byte
 	for i, text := range [...][]byte{a, b} {
@@ -106,9 +104,9 @@ func sameValue(a, b []byte) (bool, error) {
 	return bytes.Equal(values[0], values[1]), nil
 }
 
-// authorLine is the line of a value's entry in what the author wrote of an
-// object that kyaml has rewritten: of the deepest value on the way to it that
-// the author wrote at that place, since aliases and merge keys bring in others.
+// authorLine returns the line of a value's entry in the author's text of an object that kyaml has
+// rewritten. Aliases and merge keys bring in values from elsewhere, so it returns the line of the
+// deepest value on the path that the author wrote at that place.
 func (n Node) authorLine() int {
 	o := n.o
 	plain := bytes.ReplaceAll(o.author, []byte("\r\n"), []byte("\n"))
@@ -137,7 +135,7 @@ type step struct {
 	index int // of a sequence's item, -1 in a mapping
 }
 
-// stepsTo leads from the root to a value.
+// stepsTo returns the steps from the root to a value.
 func stepsTo(n Node) (steps []step) {
 	if n.i == 0 {
 		return nil

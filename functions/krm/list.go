@@ -4,23 +4,24 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 )
 
-// ItemList is a list that was taken apart.
+// ItemList is a list that was split into its items.
 type ItemList struct {
-	// Items are the items' text: in a block list whole lines, the first with its dash; in a
-	// flow list the text between the commas.
+	// Items are the items' text: whole lines in a block list, the first with its dash; the text
+	// between the commas in a flow list.
 	Items []Document
 	// Flow says that the items are between brackets, which are at Open and Close.
 	Flow        bool
 	Open, Close int
 }
 
-// ListItems splits a document at its items if its kind, from KindOf, ends in List. Where
-// dash is set the text is an item of a list itself. ok is false for every other document,
-// and for a list that the scanner is not certain of.
+// ListItems splits a document at its items if its kind, from KindOf, ends in List. The caller sets
+// dash if the text is itself an item of a list. ok is false for every other document, and for a
+// list that the scanner is not certain of.
 func ListItems(src []byte, d Document, dash bool, kind string) (l ItemList, ok bool) {
 	doc := src[d.Start:d.End]
 	if kind != "" && !strings.HasSuffix(kind, "List") || !bytes.Contains(doc, []byte("items")) {
@@ -67,8 +68,8 @@ func ListItems(src []byte, d Document, dash bool, kind string) (l ItemList, ok b
 
 var errNoList = errors.New("it is not a list whose text can be edited")
 
-// ReadList reads a list for edits of its own fields. Unlike Read it leaves JSON
-// that YAML reads differently as it is.
+// ReadList reads a list for edits of its own fields. Unlike Read it leaves JSON that YAML reads
+// differently as it is.
 func (o *Object) ReadList(src []byte, d Document, dash bool) error {
 	if _, err := o.Read(src, d, dash, Origin{}); err != nil {
 		return err
@@ -86,15 +87,15 @@ func (o *Object) ReadList(src []byte, d Document, dash bool) error {
 	return nil
 }
 
-// plainJSON returns a JSON text in which every value is at the same place, and
-// which the scanner reads: what follows an escape that YAML does not have is other
-// text, and a colon follows its key at once.
+// plainJSON returns a copy of a JSON text that the scanner reads, with every value at the same
+// position: it replaces escapes that YAML lacks by other characters, and moves each colon next to
+// its key.
 func plainJSON(text []byte) (plain []byte, ok bool) {
 	if !json.Valid(text) {
 		return nil, false
 	}
 	plain = bytes.Clone(text)
-	within, after := false, 0 // a string; the last one
+	within, after := false, 0 // inside a string; the end of the last string
 	for at := 0; at < len(plain); at++ {
 		switch c := plain[at]; {
 		case c == '"':
@@ -114,25 +115,22 @@ func plainJSON(text []byte) (plain []byte, ok bool) {
 	return plain, true
 }
 
-// surrogate reports whether four digits are half of a character.
+// surrogate reports whether four hexadecimal digits are half of a surrogate pair.
 func surrogate(digits []byte) bool {
-	code := 0
-	for _, c := range bytes.ToLower(digits) {
-		code = code<<4 | bytes.IndexByte([]byte("0123456789abcdef"), c)
-	}
-	return utf16.IsSurrogate(rune(code))
+	code, err := strconv.ParseUint(string(digits), 16, 16)
+	return err == nil && utf16.IsSurrogate(rune(code))
 }
 
-// Note is what annotations were added to, or other fields of a mapping.
+// Note describes the mapping to which annotations or other fields were added.
 type Note struct {
-	// Created is how many mappings, up from the one that they are in, were missing.
+	// Created is the number of missing mappings, from the one with the fields upwards.
 	Created int `json:"created,omitempty"`
-	// Emptied is how the mapping, or the one above those that were missing, was
-	// written after its colon, where it was empty.
+	// Emptied is the text after the colon of the mapping, or of the one above the missing ones, if
+	// it was empty.
 	Emptied string `json:"emptied,omitempty"`
 }
 
-// PlanNote says what Annotate adds to.
+// PlanNote returns the Note for a later Annotate.
 func (o *Object) PlanNote() Note {
 	n, missing := o.follow(annotationsPath)
 	return Note{missing, o.Plan(n, nil).Was}
@@ -140,13 +138,14 @@ func (o *Object) PlanNote() Note {
 
 var annotationsPath = []string{"metadata", "annotations"}
 
-// Annotate adds annotations, each a line of YAML.
+// Annotate adds annotations. Each is a line of YAML.
 func (o *Object) Annotate(lines string) error {
 	_, err := o.Insert(o.Root(), annotationsPath, []byte(lines), false)
 	return err
 }
 
-// TakeNote takes out annotations that Annotate added to what the note says.
+// TakeNote removes annotations that Annotate added, and what was created for them according to the
+// note.
 func (o *Object) TakeNote(note Note, keys ...string) error {
 	return o.Take(o.Get(annotationsPath...), keyed(keys), note)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Node is a value inside an object. The zero Node is a missing value; all its
-// methods answer as for null.
+// Node is a value inside an object. The zero Node is a missing value; all its methods answer as for
+// null.
 type Node struct {
 	o *Object
 	i int32
@@ -22,7 +22,7 @@ type Node struct {
 
 func (n Node) node() *node { return &n.o.tree.nodes[n.i] }
 
-// Exists reports whether the author wrote the value, be it null.
+// Exists reports whether the author wrote the value, even if it is null.
 func (n Node) Exists() bool { return n.in }
 
 // IsNull reports whether the value is missing, empty or null.
@@ -49,7 +49,7 @@ func (n Node) IsList() bool { return n.in && n.node().kind == sequenceNode }
 // IsScalar reports whether the value is a scalar other than null.
 func (n Node) IsScalar() bool { return n.in && n.node().kind == scalarNode && !n.IsNull() }
 
-// IsText reports whether the value is a string, by quotes or by what it says.
+// IsText reports whether the value is a string: it is quoted, or not read as another type.
 func (n Node) IsText() bool {
 	if !n.IsScalar() {
 		return false
@@ -87,7 +87,7 @@ func (n Node) child(key string) Node {
 	return Node{}
 }
 
-// entries yields what is in a collection of a kind.
+// entries yields the entries of a collection if it has the given kind.
 func entries(n Node, of nodeKind) iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		if !n.in || n.node().kind != of {
@@ -116,8 +116,7 @@ func (n Node) Fields() iter.Seq2[string, Node] {
 	}
 }
 
-// Prefixed yields those values of a mapping whose keys start with a prefix that
-// needs no escapes.
+// Prefixed yields the values of a mapping whose keys start with a prefix that needs no escapes.
 func (n Node) Prefixed(prefix string) iter.Seq[Node] {
 	return func(yield func(Node) bool) {
 		for field := range entries(n, mappingNode) {
@@ -150,7 +149,7 @@ func (n Node) Named(field, value string) Node {
 	return Node{}
 }
 
-// Key is the key of a mapping's entry.
+// Key returns the key of a mapping's entry.
 func (n Node) Key() string {
 	d := n.node()
 	raw := n.o.tree.src[d.keyStart:d.keyEnd]
@@ -162,7 +161,7 @@ func (n Node) Key() string {
 	return string(n.o.tree.rawKey(n.i))
 }
 
-// Is compares a scalar's text without copying it where it is simple.
+// Is compares a scalar's text, and copies it only if it has escapes or several lines.
 func (n Node) Is(text string) bool {
 	if !n.in {
 		return false
@@ -193,7 +192,7 @@ func (n Node) simple() ([]byte, bool) {
 	return nil, false
 }
 
-// Text is the text of a scalar, "" of anything else.
+// Text returns the text of a scalar, and "" for any other value.
 func (n Node) Text() string {
 	if !n.IsScalar() {
 		return ""
@@ -205,8 +204,8 @@ func (n Node) Text() string {
 	t := &n.o.tree
 	switch d.style {
 	case literalStyle, foldedStyle:
-		// With the key's column unknown to the decoder, an explicit indentation
-		// would mean something else: state the one that was found.
+		// The decoder does not know the key's column, so that an explicit indentation would have
+		// another meaning. State the indentation that was found.
 		header, text, _ := bytes.Cut(t.src[d.start:t.lineEnd(int(d.end))], []byte("\n"))
 		style, chomp := string(header[:1]), ""
 		if bytes.ContainsAny(header[:min(3, len(header))], "-") {
@@ -260,7 +259,7 @@ func (n Node) Int() (int, bool) {
 	return scalar.Int(string(raw))
 }
 
-// Line is the line of the value's entry in its file, counting from 1.
+// Line returns the line of the value's entry in its file, counting from 1.
 func (n Node) Line() int {
 	if n.o == nil {
 		return 0
@@ -279,13 +278,13 @@ func (n Node) Line() int {
 	line := n.o.Origin.Line + bytes.Count(n.o.tree.src[n.o.start:at], []byte{'\n'})
 	for _, cut := range n.o.cuts {
 		if line >= cut.line {
-			line = max(line+cut.gone, cut.line-1)
+			line = max(line+cut.removed, cut.line-1)
 		}
 	}
 	return line
 }
 
-// Path is the field path: spec.template.spec.containers[0].image.
+// Path returns the field path: spec.template.spec.containers[0].image.
 func (n Node) Path() string {
 	if !n.in || n.i == 0 {
 		return ""
@@ -328,9 +327,8 @@ func (n Node) In(other *Object) (found Node, exact bool) {
 	return found, true
 }
 
-// ItemName returns the field, and its value, by which an item of a list is known
-// among the others: mountPath, which distinguishes two mounts of one volume, or
-// name. Both are empty where it has neither.
+// ItemName returns the field, and its value, that identifies an item of a list: mountPath, which
+// distinguishes two mounts of one volume, or name. Both are empty if the item has neither.
 func (n Node) ItemName() (field, name string) {
 	for _, field := range [...]string{"mountPath", "name"} {
 		if name := n.Get(field).Text(); name != "" {
@@ -340,7 +338,7 @@ func (n Node) ItemName() (field, name string) {
 	return "", ""
 }
 
-// indexOf returns the place of an item in its list.
+// indexOf returns the index of an item in its list.
 func indexOf(item Node) (index int) {
 	nodes := item.o.tree.nodes
 	for c := nodes[nodes[item.i].parent].first; c != item.i; c = nodes[c].next {
@@ -349,7 +347,7 @@ func indexOf(item Node) (index int) {
 	return index
 }
 
-// ItemAt returns an item of a list; the zero Node where there are not that many.
+// ItemAt returns an item of a list by its index, or the zero Node.
 func ItemAt(list Node, index int) Node {
 	for item := range list.Items() {
 		if index == 0 {

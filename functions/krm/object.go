@@ -19,24 +19,23 @@ type Origin struct {
 	File string
 	// Line is where the object's text starts, counting from 1.
 	Line int
-	// Kept says that the text is kept inside a value of the file, so that no other
-	// line of it is known.
+	// Kept says that the text is kept inside a value of the file, so that only its first line is
+	// known.
 	Kept bool
 }
 
-// Annotations in which the hosts of KRM functions say which file an item is
-// from, and at which place in it, from 0.
+// Annotations in which the hosts of KRM functions record the file of an item, and its index in that
+// file, from 0.
 const (
 	PathAnnotation  = "config.kubernetes.io/path"
 	IndexAnnotation = "config.kubernetes.io/index"
-	// OriginAnnotation is kustomize's with buildMetadata: [originAnnotations]: YAML
-	// with the path of a resource, or configuredIn of what made it.
+	// OriginAnnotation is kustomize's with buildMetadata: [originAnnotations]: YAML with the path
+	// of a resource, or configuredIn of its generator.
 	OriginAnnotation = "config.kubernetes.io/origin"
 )
 
-// Object is one Kubernetes object as text, with a lens on its structure. Edits
-// are collected and applied by Append; until then the lens shows the object as
-// it was read.
+// Object is one Kubernetes object as text, with read access to its structure. Edits are collected
+// and applied by Append; until then the object reads as before.
 type Object struct {
 	finding.Ref
 	Origin Origin
@@ -45,14 +44,14 @@ type Object struct {
 	start, end int  // the object's lines in tree.src
 	item       bool // an item of a list: the author's first line starts with its dash
 
-	// rewritten says that kyaml gave the text, since the scanner was not
-	// certain of the author's; why says what it stumbled over.
+	// rewritten says that kyaml wrote the text, since the scanner was not certain of the author's;
+	// why is the scanner's reason.
 	rewritten bool
 	unlined   bool // its lines are not the lines of its file
-	moved     bool // no line but the first is known
+	moved     bool // only its first line is known
 	why       string
-	author    []byte // what the author wrote, where rewritten
-	frozen    string // why it can be read, but not edited; "" where it can
+	author    []byte // the author's text, if rewritten
+	frozen    string // why it can be read, but not edited; "" if it can be edited
 
 	edits   []edit
 	text    []byte  // of the edits
@@ -63,15 +62,15 @@ type Object struct {
 	cuts    []lineCut
 }
 
-// lineCut says how many lines of the author's file, from a line on, are not in
-// the text; a negative number of lines was added before it.
-type lineCut struct{ line, gone int }
+// lineCut says how many lines of the author's file, from a line on, were removed from the text.
+// The number is negative if lines were added before it.
+type lineCut struct{ line, removed int }
 
-// Read reads the object in src[d.Start:d.End] into o, reusing its memory. Where
-// dash is set the text is an item of a list. A document that holds no mapping,
-// or no kind, returns isObject false and no error.
+// Read reads the object in src[d.Start:d.End] into o, reusing its memory. The caller sets dash if
+// the text is an item of a list. For a document that holds no mapping, or no kind, Read returns
+// isObject false and no error.
 //
-// The error names what is wrong with the YAML, with its line in the file.
+// The error names the fault in the YAML, with its line in the file.
 func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObject bool, err error) {
 	*o = Object{
 		Origin: origin, start: d.Start, end: d.End, item: dash, moved: origin.Kept,
@@ -114,8 +113,8 @@ func (o *Object) Read(src []byte, d Document, dash bool, origin Origin) (isObjec
 	return o.Kind != "" && o.APIVersion != "", nil
 }
 
-// takeHostFile sets the file of an item to the one that its host names. It has no line: lines of
-// the list that the host passes are not lines of the file.
+// takeHostFile sets the file of an item to the one that its host names. The line stays unknown: the
+// lines of the host's list are not the lines of the file.
 func (o *Object) takeHostFile() {
 	if !o.item {
 		return
@@ -125,7 +124,7 @@ func (o *Object) takeHostFile() {
 	}
 }
 
-// hostFile is the file that a host says an item is from, "" where it does not.
+// hostFile returns the file of an item according to its host, or "".
 func (o *Object) hostFile() string {
 	if file, ok := o.Annotation(PathAnnotation); ok {
 		return file
@@ -144,8 +143,8 @@ func (o *Object) hostFile() string {
 	return made
 }
 
-// ReadMade reads an object that was made from another. Its findings have the
-// first line of the other.
+// ReadMade reads an object that was generated from another one. Its findings have the first line of
+// that one.
 func (o *Object) ReadMade(text []byte, from *Object) (isObject bool, err error) {
 	isObject, err = o.Read(text, Document{End: len(text)}, false, from.Origin)
 	o.moved, o.unlined = true, from.unlined
@@ -163,8 +162,7 @@ func (o *Object) Clone() *Object {
 	return c
 }
 
-// SyntaxError is text that is not YAML, or not YAML of the kind that
-// Kubernetes takes.
+// SyntaxError reports text that is not YAML, or not YAML that Kubernetes accepts.
 type SyntaxError struct {
 	File    string
 	Line    int
@@ -181,7 +179,7 @@ func (o *Object) syntaxError(at int, message string) *SyntaxError {
 	return &SyntaxError{File: o.Origin.File, Line: line, Message: message}
 }
 
-// Root is the object itself.
+// Root returns the object itself as a Node.
 func (o *Object) Root() Node { return Node{o, 0, true} }
 
 // Get follows keys from the root.
@@ -197,7 +195,7 @@ func (o *Object) Get(keys ...string) Node {
 	return o.remembered(&t.annotations, metadata, "annotations").Get(keys[2:]...)
 }
 
-// remembered returns a value that is looked for once.
+// remembered returns a value and caches its index.
 func (o *Object) remembered(place *int32, in Node, key string) Node {
 	if *place == 0 {
 		*place = -1
@@ -211,7 +209,7 @@ func (o *Object) remembered(place *int32, in Node, key string) Node {
 	return Node{o, *place, true}
 }
 
-// Group is the API group of the object, "" for the core group.
+// Group returns the API group of the object, "" for the core group.
 func (o *Object) Group() string {
 	group, _, found := strings.Cut(o.APIVersion, "/")
 	if !found {
@@ -220,7 +218,7 @@ func (o *Object) Group() string {
 	return group
 }
 
-// Bytes are the author's text of the object: whole lines of its file.
+// Bytes returns the author's text of the object: whole lines of its file.
 func (o *Object) Bytes() []byte {
 	if o.rewritten {
 		return o.author
@@ -234,7 +232,7 @@ func (o *Object) Unended() bool {
 	return len(text) > 0 && text[len(text)-1] != '\n'
 }
 
-// Rewritten says whether the text went through kyaml, and why.
+// Rewritten reports whether the text went through kyaml, and why.
 func (o *Object) Rewritten() (why string, rewritten bool) { return o.why, o.rewritten }
 
 // Annotation returns an annotation of the object.
@@ -247,7 +245,7 @@ func entry(m Node, key string) (string, bool) {
 	return n.Text(), n.Exists()
 }
 
-// Finding starts a finding about a value of the object.
+// Finding returns a finding about a value of the object.
 func (o *Object) Finding(severity finding.Severity, rule string, at Node,
 	message, hint string) finding.Finding {
 	line := o.Origin.Line
@@ -263,7 +261,7 @@ func (o *Object) Finding(severity finding.Severity, rule string, at Node,
 	}
 }
 
-// PodTemplate is the one lens on all kinds that run pods.
+// PodTemplate gives access to the pod template of every kind that runs pods.
 type PodTemplate struct {
 	// Template holds metadata and spec; for a Pod it is the Pod itself.
 	Template Node
@@ -273,7 +271,7 @@ type PodTemplate struct {
 	spec Node
 }
 
-// Spec is the pod's spec.
+// Spec returns the pod's spec.
 func (p PodTemplate) Spec() Node { return p.spec }
 
 // Containers yields the init containers and then the others, each with the name of its list.
@@ -289,7 +287,7 @@ func (p PodTemplate) Containers() iter.Seq2[string, Node] {
 	}
 }
 
-// Metadata returns a field of the metadata of an object and of its pod template, which are one
+// Metadata returns a field of the metadata of an object and of its pod template, which are the same
 // in a Pod.
 func (p PodTemplate) Metadata(o *Object, field string) []Node {
 	own := o.Get("metadata", field)
@@ -309,8 +307,8 @@ func (p PodTemplate) Annotation(key string) (string, bool) {
 	return entry(p.Template.Get("metadata", "annotations"), key)
 }
 
-// PodTemplate returns the pod template of a workload, which is of a kind of functions/workload
-// or has containers at one of the same places.
+// PodTemplate returns the pod template of a workload, whose kind is in functions/workload or has
+// containers at one of the same places.
 func (o *Object) PodTemplate() (PodTemplate, bool) {
 	if o.Kind == "Pod" && o.APIVersion == "v1" {
 		spec := o.Get("spec")
@@ -343,8 +341,8 @@ func (o *Object) Edited() bool { return len(o.edits) > 0 }
 // Item reports whether the object is an item of a list.
 func (o *Object) Item() bool { return o.item }
 
-// MapLines makes o, which was read from the text of an object with its edits
-// applied, name the lines of that object's file.
+// MapLines makes o, which was read from the text of another object with its edits applied, name the
+// lines of that object's file.
 func (o *Object) MapLines(from *Object) {
 	o.cuts, o.moved = o.cuts[:0], o.moved || from.moved
 	if from.rewritten {
@@ -355,18 +353,18 @@ func (o *Object) MapLines(from *Object) {
 	src := from.tree.src
 	for _, e := range from.edits {
 		if e.at < at {
-			continue // inside what an edit before it replaces
+			continue // inside the text that an earlier edit replaces
 		}
 		line += bytes.Count(src[at:e.at], []byte{'\n'})
-		gone := bytes.Count(src[e.at:e.end], []byte{'\n'})
+		removed := bytes.Count(src[e.at:e.end], []byte{'\n'})
 		first := line
 		if e.at > 0 && src[e.at-1] != '\n' {
 			first++
 		}
-		if added := bytes.Count(from.text[e.from:e.to], []byte{'\n'}); added != gone {
-			o.cuts = append(o.cuts, lineCut{first, gone - added})
+		if added := bytes.Count(from.text[e.from:e.to], []byte{'\n'}); added != removed {
+			o.cuts = append(o.cuts, lineCut{first, removed - added})
 		}
-		line += gone
+		line += removed
 		at = e.end
 	}
 	o.cuts = append(o.cuts, from.cuts...)

@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// Kept is what the record of a change keeps of the author's text.
+// Kept is the part of the author's text that the record of a change keeps.
 type Kept struct {
 	// Unended says that the text, the last of its file, ended without a line feed.
 	Unended bool `json:"unended,omitempty"`
-	// Original is the text, packed, where the layout had to be rewritten to place an edit safely.
+	// Original is the packed text, if the layout had to be rewritten to place an edit safely.
 	Original string `json:"original,omitempty"`
 }
 
-// Attempt makes edits, which then wait in the object, and makes them again if the object has
-// to be rewritten for them. original says that its text is kept then.
+// Attempt makes edits, which then wait in the object, and makes them again if the object has to be
+// rewritten for them. In that case it keeps the original text if original is set.
 func (o *Object) Attempt(why string, original bool, edit func(Kept) error) error {
 	kept := Kept{Unended: o.Unended()}
 	err := edit(kept)
@@ -42,10 +42,10 @@ func (o *Object) Attempt(why string, original bool, edit func(Kept) error) error
 	return edit(kept)
 }
 
-// Undo reads the record in an annotation, of which kept is a part, and takes back what it
-// says by edits that wait to be applied. It reports whether there was a record, and whether
-// the text ended without a line feed. An original text that the record keeps is returned; the
-// caller decides whether it still holds. with is what goes with the annotation.
+// Undo reads the record in an annotation, of which kept is a part, and takes back the recorded
+// changes by edits that wait to be applied. It reports whether there was a record, and whether the
+// text ended without a line feed. If the record keeps an original text, it is returned; the caller
+// decides whether it still applies. with completes the remedy of a message.
 func (o *Object) Undo(key, with string, record any, kept *Kept,
 	revert func() error) (was bool, original []byte, unended bool, err error) {
 	marker := o.Get("metadata", "annotations", key)
@@ -71,7 +71,7 @@ func (o *Object) Undo(key, with string, record any, kept *Kept,
 	return true, original, kept.Unended, err
 }
 
-// pack makes of a text what a record can keep of it: gzip in base64.
+// pack compresses text with gzip and encodes it in base64.
 func pack(text []byte) (string, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -87,10 +87,10 @@ func pack(text []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(b.Bytes()), nil
 }
 
-// maxOriginal bounds what a record may unpack to.
+// maxOriginal bounds the size of an unpacked original.
 const maxOriginal = 16 << 20
 
-// unpack is the inverse of pack; of "" it makes nil.
+// unpack decodes text that pack wrote. It returns nil for "".
 func unpack(packed string) ([]byte, error) {
 	if packed == "" {
 		return nil, nil

@@ -1,15 +1,15 @@
 package krm
 
-// Reference is where a pod names a ConfigMap or Secret.
+// Reference names a ConfigMap or Secret of a pod.
 type Reference struct {
 	Kind     string // ConfigMap or Secret
 	Name     Node
-	Keys     []Node // that it takes; none where it takes all of them
+	Keys     []Node // the keys that it takes; none if it takes all
 	Optional bool
 }
 
-// References are those of a pod template, in the order of its containers, its
-// volumes, and what images are pulled with.
+// References returns the references of a pod template, in the order of its containers, its volumes,
+// and its image pull secrets.
 func (p PodTemplate) References() (found []Reference) {
 	for _, c := range p.Containers() {
 		found = append(found, EnvironmentReferences(c)...)
@@ -23,7 +23,7 @@ func (p PodTemplate) References() (found []Reference) {
 	return found
 }
 
-// EnvironmentReferences are those of a container's environment.
+// EnvironmentReferences returns the references of a container's environment.
 func EnvironmentReferences(container Node) (found []Reference) {
 	for e := range container.Get("env").Items() {
 		found = appendReference(found, "ConfigMap", "name", e.Get("valueFrom", "configMapKeyRef"))
@@ -36,7 +36,7 @@ func EnvironmentReferences(container Node) (found []Reference) {
 	return found
 }
 
-// VolumeReferences are those of a volume.
+// VolumeReferences returns the references of a volume.
 func VolumeReferences(volume Node) (found []Reference) {
 	found = appendReference(found, "ConfigMap", "name", volume.Get("configMap"))
 	found = appendReference(found, "Secret", "secretName", volume.Get("secret"))

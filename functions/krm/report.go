@@ -6,13 +6,13 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Report gathers what is found in a package as a whole. The zero Report is empty.
+// Report collects the findings about a package as a whole. The zero Report is empty.
 type Report struct {
 	findings []finding.Finding
 	misread  []misread
 }
 
-// misread is a custom resource, and what its decoding found.
+// misread is a custom resource with the findings of its decoding.
 type misread struct {
 	*Object
 	findings []finding.Finding
@@ -21,11 +21,11 @@ type misread struct {
 // Add adds findings.
 func (r *Report) Add(findings ...finding.Finding) { r.findings = append(r.findings, findings...) }
 
-// Findings are those that were added.
+// Findings returns the collected findings.
 func (r *Report) Findings() []finding.Finding { return r.findings }
 
-// Decode reads an object into a Go value with JSON tags. Errors in it
-// is added under a rule.
+// Decode reads an object into a Go value with JSON tags and adds the findings about it under a
+// rule.
 func (r *Report) Decode(o *Object, rule string, into any) {
 	if findings := o.Decode(rule, into); len(findings) > 0 {
 		r.Add(findings...)
@@ -33,14 +33,13 @@ func (r *Report) Decode(o *Object, rule string, into any) {
 	}
 }
 
-// Misread notes what the decoding of an object found, so that WithoutEchoes
-// knows it.
+// Misread notes the findings of an object's decoding for WithoutEchoes.
 func (r *Report) Misread(o *Object, findings []finding.Finding) {
 	r.misread = append(r.misread, misread{o, findings})
 }
 
-// WithoutEchoes drops the findings about custom resources that may only follow
-// from what is wrong with the same resource's fields.
+// WithoutEchoes drops the findings about custom resources that may be consequences of faults in the
+// same resource's fields.
 func (r *Report) WithoutEchoes(findings []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
 		return slices.ContainsFunc(r.misread, func(m misread) bool {

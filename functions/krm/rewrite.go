@@ -12,13 +12,13 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// maxNodes bounds what aliases may expand to: a "billion laughs" document is
-// small as text only.
+// maxNodes bounds the number of values after aliases are expanded: a "billion laughs" document is
+// small only as text.
 const maxNodes = 200_000
 
-// rewrite sets the object to the text that kyaml makes of it, in the block style
-// that the scanner is certain of. Where it is not, the object can be read as
-// JSON, and leaves unchanged or not at all.
+// rewrite sets the object to the text that kyaml writes for it, in the block style that the scanner
+// is certain of. If the scanner is still not certain, the object can be read as JSON, but not
+// edited.
 func (o *Object) rewrite(text []byte) error {
 	plain := text
 	if o.item { // a list item: its dash is in the place of a space
@@ -83,8 +83,7 @@ func (o *Object) empty() {
 	o.tree, o.why = tree{src: o.tree.src, nodes: append(o.tree.nodes[:0], node{})}, ""
 }
 
-// refused returns what keeps a document from being read, and its line in the text; "" for
-// nothing.
+// refused returns the reason why a document is refused, and its line in the text, or "".
 func refused(document *yaml.Node, text []byte) (line int, message string) {
 	if n, line := expandedSize(document, map[*yaml.Node]int{}, map[*yaml.Node]bool{}); n > maxNodes {
 		return line, fmt.Sprintf("aliases expand to more than %d values", maxNodes)
@@ -104,8 +103,8 @@ func refused(document *yaml.Node, text []byte) (line int, message string) {
 	return 0, ""
 }
 
-// noObject reports whether a mapping has neither apiVersion nor kind. One with a key that is
-// more than its text, such as a merge, may have them.
+// noObject reports whether a mapping certainly has neither apiVersion nor kind. A key with a tag,
+// such as a merge, may bring them in.
 func noObject(n *yaml.Node) bool {
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if key := n.Content[i]; key.Tag != yaml.NodeTagString || key.Value == "apiVersion" ||
@@ -133,8 +132,8 @@ func blockStyles(n *yaml.Node) {
 	}
 }
 
-// expandedSize counts the values that a document has once its aliases are
-// replaced. A cycle counts as more than any bound.
+// expandedSize returns the number of values of a document after its aliases are expanded. A cycle
+// counts as more than any bound.
 func expandedSize(n *yaml.Node, known map[*yaml.Node]int,
 	open map[*yaml.Node]bool) (size, line int) {
 	if size, ok := known[n]; ok {
@@ -163,9 +162,9 @@ func expandedSize(n *yaml.Node, known map[*yaml.Node]int,
 	return size, n.Line
 }
 
-// beyond returns the line of a value that is deeper than maxDepth levels once
-// aliases are replaced, 0 for none: the time that writing a document takes grows
-// with the square of its depth. seen are the levels that values were met at.
+// beyond returns the line of a value that is deeper than maxDepth levels after aliases are
+// expanded, or 0: the time to write a document grows with the square of its depth. seen maps values
+// to the levels at which they were visited.
 func beyond(n *yaml.Node, level int, seen map[*yaml.Node]int) (line int) {
 	if level > maxDepth {
 		return n.Line
@@ -185,8 +184,8 @@ func beyond(n *yaml.Node, level int, seen map[*yaml.Node]int) (line int) {
 	return 0
 }
 
-// DuplicateKey returns the first key that occurs twice in one mapping, and the line
-// of its second place; "" where there is none.
+// DuplicateKey returns the first key that occurs twice in one mapping, and the line of its second
+// occurrence, or "".
 func DuplicateKey(n *yaml.Node) (line int, key string) {
 	if n.Kind == yaml.MappingNode {
 		seen := make(map[string]bool, len(n.Content)/2)
@@ -206,8 +205,8 @@ func DuplicateKey(n *yaml.Node) (line int, key string) {
 	return 0, ""
 }
 
-// EmptyKey returns the line of the first key that is null and has no text, which
-// kyaml would write as an empty string; 0 where there is none.
+// EmptyKey returns the line of the first key that is null and has no text, which kyaml would write
+// as an empty string, or 0.
 func EmptyKey(n *yaml.Node) (line int) {
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Kind == yaml.ScalarNode && c.Value == "" &&
@@ -221,10 +220,9 @@ func EmptyKey(n *yaml.Node) (line int) {
 	return 0
 }
 
-// bareTag returns the line of the first value that has a tag without a name, 0 where
-// none has.
+// bareTag returns the line of the first value that has a tag without a name, or 0.
 func bareTag(n *yaml.Node, lines [][]byte) (line int) {
-	number, text := 0, []rune(nil) // of the line that was looked at last
+	number, text := 0, []rune(nil) // the line that was split last
 	var find func(n *yaml.Node) int
 	find = func(n *yaml.Node) int {
 		if n.Line > 0 && n.Line <= len(lines) {
@@ -267,8 +265,7 @@ func (o *Object) parseError(err error) error {
 
 var quotedValue = text.Pattern("`[^`]*`")
 
-// withoutValues takes the values out of an error of the YAML library, which may
-// be secret.
+// withoutValues removes the values, which may be secret, from an error of the YAML library.
 func withoutValues(message string) string {
 	return quotedValue().ReplaceAllString(message, "a value")
 }
@@ -287,8 +284,8 @@ func (o *Object) SameAs(text []byte) (bool, error) {
 	if o.inline {
 		return sameValue(o.tree.src[o.start:o.end], text)
 	}
-	// kyaml moves some comments and blank lines only when it rewrites its own
-	// text, so both texts go through it a last time.
+	// kyaml moves some comments and blank lines only when it rewrites its own text, so both texts
+	// go through it once more.
 	one, two := Object{Origin: o.Origin}, Object{Origin: o.Origin, item: o.item}
 	if err := multi.Errors(one.rewrite(o.tree.src[o.start:o.end]), two.rewrite(text)); err != nil {
 		return false, err

@@ -6,13 +6,11 @@ import (
 	"strconv"
 )
 
-// The scanner reads the YAML that people write in Kubernetes manifests into a
-// tree of byte positions, so that an edit can splice the text and leave the
-// rest of it alone. It accepts only what it is certain of. Anchors, aliases,
-// tags, directives, merge keys, complex keys, keys with escapes of letters, tabs
-// in indentation, comments inside flow collections and everything malformed make
-// it give up: such text goes through kyaml, which stays the authority on what YAML
-// means.
+// The scanner reads the YAML that people write in Kubernetes manifests into a tree of byte
+// positions, so that an edit can splice the text and leave the rest of it alone. It accepts only
+// text that it is certain of. Anchors, aliases, tags, directives, merge keys, complex keys, keys
+// with escapes of letters, tabs in indentation, comments inside flow collections and everything
+// malformed make it give up. Such text goes through kyaml, which defines the meaning of all YAML.
 
 type nodeKind uint8
 
@@ -42,14 +40,14 @@ type node struct {
 	style nodeStyle
 	// parent, first, last and next link the tree; 0 is none, as node 0 is the root.
 	parent, first, last, next int32
-	// keyStart and keyEnd span the key as written in a mapping, the dash in a
-	// block sequence; equal in a flow sequence.
+	// keyStart and keyEnd span the key as written in a mapping, and the dash in a block sequence.
+	// They are equal in a flow sequence.
 	keyStart, keyEnd int32
-	// start and end span the value as written; of a null, both are after the colon or dash.
+	// start and end span the value as written. For a null, both are after the colon or dash.
 	start, end int32
 	// col is the column of a block collection's entries, and of a block scalar's text.
 	col int32
-	// sum is the key's, which is enough to distinguish most keys.
+	// sum is the keySum of the key, which distinguishes most keys.
 	sum uint32
 }
 
@@ -57,7 +55,7 @@ type node struct {
 type tree struct {
 	src   []byte
 	nodes []node
-	// Places that every function asks for: 0 as long as nobody has, -1 for none.
+	// Cached node indexes: 0 is not looked up yet, -1 is absent.
 	metadata, annotations int32
 	pod                   int32 // of the pod template, at workload.Templates()[podAt]
 	podAt                 int8
@@ -69,8 +67,7 @@ const (
 	tooDeep  = "nested more than 200 levels deep"
 )
 
-// scanner fills a tree. A position of -1 means that it gave up, at badAt for
-// the reason bad.
+// scanner fills a tree. A position of -1 means that it gave up, at badAt for the reason bad.
 type scanner struct {
 	tree
 	in   input // tree.src until end
@@ -83,13 +80,12 @@ type scanner struct {
 	depth int
 }
 
-// seen is what content found last. Every collection that ends before a line asks
-// for the same.
+// seen caches the last result of content, which every collection that ends before a line requests.
 type seen struct{ from, pos, col int }
 
-// scan reads src[from:to] into t, reusing its memory. The text starts at the
-// beginning of a line; where dash is set, that line starts with the dash of a
-// list item. The reason is empty when the scanner is certain.
+// scan reads src[from:to] into t, reusing its memory. The text starts at the beginning of a line;
+// if dash is set, that line starts with the dash of a list item. The reason is empty when the
+// scanner is certain.
 func (t *tree) scan(src []byte, from, to int, dash bool) (reason string, at int) {
 	s := scanner{tree: tree{src: src, nodes: t.nodes[:0]}, in: src[:to], end: to, seen: seen{from: -1}}
 	s.nodes = append(s.nodes, node{})
@@ -147,16 +143,17 @@ func (s *scanner) add(parent int32, keyStart, keyEnd int) int32 {
 	return i
 }
 
-// content finds the first character that is neither blank nor comment, from
-// the start of a line on.
+// content returns the position of the first character that is neither blank nor comment, from the
+// start of a line on.
 func (s *scanner) content(p int) (pos, col int) {
 	if p == s.seen.from {
 		return s.seen.pos, s.seen.col
 	}
-	return s.look(p)
+	return s.searchContent(p)
 }
 
-func (s *scanner) look(p int) (pos, col int) {
+// searchContent searches for content and caches the result. content stays small enough to inline.
+func (s *scanner) searchContent(p int) (pos, col int) {
 	pos, col = s.find(p)
 	s.seen = seen{p, pos, col}
 	return pos, col
@@ -185,7 +182,7 @@ func (s *scanner) find(p int) (pos, col int) {
 	return s.end, -1
 }
 
-// rest demands that nothing but a comment follows a value, and returns the next line.
+// rest checks that only a comment follows a value, and returns the start of the next line.
 func (s *scanner) rest(p int) int {
 	q := s.in.skipSpaces(p)
 	switch {
@@ -197,9 +194,8 @@ func (s *scanner) rest(p int) int {
 	return s.fail(q, "text after a value")
 }
 
-// block reads the value at p, in column col, into node i. The value belongs to
-// a collection in column parentCol. All block readers give the start of the
-// line that follows.
+// block reads the value at p, in column col, into node i. The value belongs to a collection in
+// column parentCol. All block readers return the start of the line that follows.
 func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	if s.depth++; s.depth > maxDepth {
 		return s.fail(p, tooDeep)
@@ -216,7 +212,7 @@ func (s *scanner) block(p, col int, i int32, parentCol int) int {
 	return next
 }
 
-// key returns the end of the mapping key at p, or 0 where p starts no key.
+// key returns the end of the mapping key at p, or 0 if p starts no key.
 func (s *scanner) key(p int) int {
 	if !letter(s.src[p]) {
 		if end, known := s.oddKey(p); known {
@@ -246,8 +242,8 @@ func (s *scanner) key(p int) int {
 	return 0
 }
 
-// oddKey is key for what does not start with a letter. known is false where it
-// may be a plain key all the same.
+// oddKey returns the end of a key at p that does not start with a letter, or 0. known is false if
+// it may still be a plain key.
 func (s *scanner) oddKey(p int) (end int, known bool) {
 	src := s.src[:s.end]
 	if p == s.line &&
@@ -300,9 +296,9 @@ func (s *scanner) oddKey(p int) (end int, known bool) {
 	return 0, false
 }
 
-// escaped returns up at a key in double quotes that writes a letter as a number:
-// everything that looks for a key compares what is written. No other escape is of
-// a character that such a key has.
+// escaped reports whether a key in double quotes writes a letter as a number, and fails then:
+// lookups compare keys as written. The other escapes stand for characters that such a key never
+// has.
 func (s *scanner) escaped(p, end int) bool {
 	if s.src[p] != '"' {
 		return false
@@ -419,7 +415,7 @@ func (s *scanner) sequence(p, col int, i int32) int {
 	}
 }
 
-// duplicate compares the key of child with its elder siblings.
+// duplicate reports whether an earlier entry has the key of child.
 func (s *scanner) duplicate(i, child int32) bool {
 	nodes, key := s.nodes, s.rawKey(child)
 	sum := keySum(key)
@@ -434,7 +430,7 @@ func (s *scanner) duplicate(i, child int32) bool {
 	return false
 }
 
-// keySum is of the length of a key and three of its characters.
+// keySum combines the length of a key and three of its characters.
 func keySum[T string | []byte](key T) uint32 {
 	n := len(key)
 	if n == 0 {

@@ -82,7 +82,7 @@ func (s *scanner) flowSpace(p int) int {
 	return p
 }
 
-// flowKey returns the end of the key at p, which its colon must follow at once.
+// flowKey returns the end of the key at p, which a colon must follow without a space.
 func (s *scanner) flowKey(p int) int {
 	end, quoted := 0, s.src[p] == '"' || s.src[p] == '\''
 	if quoted {
@@ -117,8 +117,8 @@ func (s *scanner) flowScalar(p int, i int32) int {
 	return end
 }
 
-// flowPlain returns the end of a plain scalar inside brackets. It takes fewer
-// characters than YAML does.
+// flowPlain returns the end of a plain scalar inside brackets. It accepts fewer characters than
+// YAML does.
 func (s *scanner) flowPlain(p int) int {
 	q := p
 scan:

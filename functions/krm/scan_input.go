@@ -46,7 +46,7 @@ func (in input) lineAfter(p int) int {
 func (in input) stop(p int) int {
 	for ; p+8 <= len(in); p += 8 {
 		x := binary.LittleEndian.Uint64(in[p:])
-		// a line feed with the bits of '0' is a colon
+		// A line feed with the bits of '0' is a colon.
 		colon, number := (x|'0'*ones)^':'*ones, x^'#'*ones
 		if hit := ((colon-ones)&^colon | (number-ones)&^number) & tops; hit != 0 {
 			return p + bits.TrailingZeros64(hit)/8
@@ -68,8 +68,7 @@ func (in input) trimBreak(p int) int {
 	return p
 }
 
-// indicator reports whether a line starts with a marker that ends a document,
-// wherever it is.
+// indicator reports whether a line starts with a marker that ends a document at any place.
 func (in input) indicator(p int) bool {
 	if p+3 > len(in) || in[p] != in[p+1] || in[p] != in[p+2] {
 		return false

@@ -45,8 +45,8 @@ func (s *scanner) inline(p int, i int32, parentCol int) int {
 	return s.plain(p, i, parentCol)
 }
 
-// plain reads a plain scalar, which goes on over all lines that are indented
-// deeper than its collection.
+// plain reads a plain scalar, which continues on all lines that are indented deeper than its
+// collection.
 func (s *scanner) plain(p int, i int32, parentCol int) int {
 	n := &s.nodes[i]
 	n.kind, n.style, n.start = scalarNode, plainStyle, int32(p)
@@ -157,7 +157,7 @@ func escape(b []byte) bool {
 		return false
 	}
 	code, err := strconv.ParseUint(string(b[1:1+digits]), 16, 32)
-	return err == nil && utf8.ValidRune(rune(code)) // surrogates are kyaml's business
+	return err == nil && utf8.ValidRune(rune(code)) // kyaml decodes surrogates
 }
 
 // blockScalar reads a literal or folded scalar whose header is at p.
@@ -219,7 +219,7 @@ func (s *scanner) blockScalar(p int, i int32, parentCol int) int {
 		end = next
 	}
 	if end == len(src) && end > q && src[end-1] != '\n' && !strip {
-		// A line after it would give its text a line feed that it lacks.
+		// A line after the scalar would add the missing line feed to its text.
 		return s.fail(p, "a block scalar whose last line does not end")
 	}
 	if keep { // blank lines at the end belong to the text

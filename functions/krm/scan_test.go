@@ -193,8 +193,8 @@ func TestMarkerLine(t *testing.T) {
 	}
 }
 
-// TestFrozen reads what kyaml cannot write in a way that the scanner is certain
-// of: nobody may edit it, and it leaves unchanged.
+// TestFrozen reads text that kyaml cannot write in a form that the scanner is certain of: it cannot
+// be edited, and leaves unchanged.
 func TestFrozen(t *testing.T) {
 	for _, value := range []string{"!!binary aGVsbG8=",
 		"&a 1\n  " + strings.Repeat("k", 200) + ": *a"} {

@@ -7,10 +7,10 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// SharedItems returns the items of a list that share text by an anchor with
-// another item, or with the rest of the list, as they are without anchors and
-// aliases, by their place among the n items. It returns none for a list that kyaml
-// does not read, or with an item that Read would refuse.
+// SharedItems returns the items of a list that share text by an anchor with another item, or with
+// the rest of the list. They are written without anchors and aliases and keyed by their index among
+// the n items. It returns none for a list that kyaml does not read, or with an item that Read would
+// refuse.
 func SharedItems(list []byte, n int) map[int][]byte {
 	if !mayAlias(list) {
 		return nil
@@ -49,7 +49,7 @@ func SharedItems(list []byte, n int) map[int][]byte {
 	return shared
 }
 
-// mayAlias reports whether a text has what may be an alias.
+// mayAlias reports whether a text has a star that may begin an alias.
 func mayAlias(text []byte) bool {
 	for at := 0; ; at++ {
 		star := bytes.IndexByte(text[at:], '*')
@@ -97,8 +97,8 @@ func sharing(document, items *yaml.Node) map[int]bool {
 	return shared
 }
 
-// ReadShared reads an item that SharedItems gave. Its text differs from the
-// author's, so it can be read but not edited.
+// ReadShared reads an item that SharedItems returned. Its text differs from the author's, so it can
+// be read but not edited.
 func (o *Object) ReadShared(item, author []byte, origin Origin) (isObject bool, err error) {
 	isObject, err = o.Read(item, Document{End: len(item)}, false, origin)
 	if err != nil {
@@ -111,5 +111,5 @@ func (o *Object) ReadShared(item, author []byte, origin Origin) (isObject bool, 
 	return isObject, nil
 }
 
-// Frozen says why the object can be read but not edited, "" where it can.
+// Frozen returns why the object can be read but not edited, or "" if it can be edited.
 func (o *Object) Frozen() string { return o.frozen }
