@@ -167,8 +167,8 @@ var forAll = []string{module + "functions/api/keys", module + "functions/multi",
 	module + "render/version", module + "render/process", module + "render/process/managers",
 	module + "render/process/metrics", module + "render/process/copies", module + "render/answers"}
 
-// TestFunctionsApart: what is below functions imports no function, so that a function's state
-// and text are its own. What two functions need is a package below them.
+// TestFunctionsApart: packages below functions import no function, so that each function has its
+// own state and text. Functions share packages below them.
 func TestFunctionsApart(t *testing.T) {
 	const contract = module + "functions/contract"
 	table, err := os.ReadFile("table.go")

@@ -1,5 +1,5 @@
-// Package functions is the table of functions, and what they know of a package
-// of manifests while it is rendered.
+// Package functions has the table of functions, and the state that they share about a package of
+// manifests while it is rendered.
 package functions
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// Package is a package of manifests on its way through the functions. It is
-// filled in a first pass over all objects and only read in the second.
+// Package is a package of manifests during a render. The first pass over all objects fills it, and
+// the second only reads it.
 type Package struct {
 	shared  contract.Package
 	builder *index.Builder
@@ -31,7 +31,7 @@ type Package struct {
 	Expansions *expand.Set
 }
 
-// Row is a function with what it knows of a package.
+// Row is a function with its state for a package.
 type Row struct {
 	contract.Function
 	steps contract.Steps
@@ -40,24 +40,23 @@ type Row struct {
 	place int  // in the table
 }
 
-// Settings say how a package is rendered.
+// Settings configure the render of a package.
 type Settings struct {
-	// Version is recorded in what is rendered; "" is Generation.
+	// Version is recorded in rendered objects; "" means Generation.
 	Version string
 	// Config is the configuration, nil for the defaults.
 	Config *api.RenderConfig
-	// Lock is the lock beside the package, nil for none.
+	// Lock is the lock next to the package, or nil.
 	Lock *api.ImageLock
 	// Closed says that the workloads of all resources are in the package.
 	Closed bool
-	// Files is about how many files the package has.
+	// Files is the approximate number of files of the package.
 	Files int
-	// Functions is the table; nil is Table.
+	// Functions is the table; nil means Table.
 	Functions []contract.Function
 }
 
-// NewPackage prepares a package. Errors of the configuration are among
-// the findings of Resolve.
+// NewPackage prepares a package. Errors of the configuration are among the findings of Resolve.
 func NewPackage(s Settings) *Package {
 	table := s.Functions
 	if table == nil {
@@ -87,8 +86,8 @@ func NewPackage(s Settings) *Package {
 	return p
 }
 
-// Rows returns the functions of the names, in the order of the render; no names
-// give all of them. A name that no function has is an error.
+// Rows returns the functions of the names, in the order of the render, or all functions if there
+// are no names. An unknown name is an error.
 func (p *Package) Rows(names []string) (rows []Row, err error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(p.rows, func(r Row) bool { return r.Name == name }) {
@@ -104,7 +103,7 @@ func (p *Package) Rows(names []string) (rows []Row, err error) {
 	return rows, nil
 }
 
-// Prefix is the prefix of labels and annotations.
+// Prefix returns the prefix of labels and annotations.
 func (p *Package) Prefix() string { return p.shared.Prefix() }
 
 // KeepCustomResources reports whether custom resources that were input stay in
@@ -116,27 +115,28 @@ func (p *Package) reads(apiVersion, kind string) bool {
 	return kind == "Namespace" && apiVersion == "v1" || p.shared.Kinds.Read(apiVersion, kind)
 }
 
-// CollectHead notes a document of the first pass, or an item of a list, by the head that
-// krm.HeadOf returns, if that says all that others need to know of it. It reads into look.
-func (p *Package) CollectHead(look *krm.Object, src []byte, d krm.Document, item bool,
-	origin krm.Origin) (noted bool) {
+// CollectHead records a document of the first pass, or an item of a list, by the head that
+// krm.HeadOf returns, if the index needs no more of it. scratch is memory for the head.
+func (p *Package) CollectHead(scratch *krm.Object, src []byte, d krm.Document, item bool,
+	origin krm.Origin) (recorded bool) {
 	head, ok := krm.HeadOf(src, d, item)
 	if !ok {
 		return false
 	}
-	if isObject, err := look.Read(src, head, item, origin); err != nil || !isObject || look.Name == "" {
+	isObject, err := scratch.Read(src, head, item, origin)
+	if err != nil || !isObject || scratch.Name == "" {
 		return false
 	}
-	if _, rewritten := look.Rewritten(); rewritten || p.reads(look.APIVersion, look.Kind) ||
-		look.Contains(keys.RenderedFor) || look.Contains(keys.Consumed) {
+	if _, rewritten := scratch.Rewritten(); rewritten ||
+		p.reads(scratch.APIVersion, scratch.Kind) ||
+		scratch.Contains(keys.RenderedFor) || scratch.Contains(keys.Consumed) {
 		return false
 	}
-	p.CollectObject(look)
+	p.CollectObject(scratch)
 	return true
 }
 
-// Collect notes one document of the first pass. Text that cannot be read is
-// left for the second pass to report.
+// Collect records one document of the first pass. The second pass reports text that cannot be read.
 func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Origin) {
 	var o krm.Object
 	if isObject, err := o.Read(src, d, item, origin); err == nil && isObject {
@@ -144,7 +144,7 @@ func (p *Package) Collect(src []byte, d krm.Document, item bool, origin krm.Orig
 	}
 }
 
-// CollectObject records an object of the first pass. It copies whatever it keeps.
+// CollectObject records an object of the first pass. It copies everything that it keeps.
 func (p *Package) CollectObject(o *krm.Object) {
 	if o.Name == "" {
 		if p.reads(o.APIVersion, o.Kind) {

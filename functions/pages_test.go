@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// TestPages: each function has a page that says what goes in and what comes out,
-// how it is configured, and an example that can be read.
+// TestPages: each function has a page with its input and output, its configuration, and a valid
+// example.
 func TestPages(t *testing.T) {
 	for _, f := range Table() {
 		page, ok := Page(f.Name)

@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Files returns the files of the package that functions read beside manifests.
+// Files returns the files other than manifests that functions read.
 func (p *Package) Files() iter.Seq[*contract.File] {
 	return func(yield func(*contract.File) bool) {
 		for i := range p.rows {
@@ -23,9 +23,9 @@ func (p *Package) Files() iter.Seq[*contract.File] {
 	}
 }
 
-// Resolve ends the first pass: it expands the custom resources of the functions
-// that run, and settles what each function collected. Its findings are those of
-// the configuration and of all custom resources.
+// Resolve ends the first pass: it expands the custom resources of the functions that run, and calls
+// the Resolve step of each function. It returns the findings about the configuration and all custom
+// resources.
 func (p *Package) Resolve(run []Row) []finding.Finding {
 	p.Expansions.ResolveSources(p.collectKind)
 	runs := func(function string) bool {
@@ -47,8 +47,8 @@ func (p *Package) Resolve(run []Row) []finding.Finding {
 	return p.report.Findings()
 }
 
-// ReadWith returns the custom resources that expand what they read of other objects
-// of the package. read is as for Look.
+// ReadWith sets how expanding custom resources read other objects of the package. read is the same
+// function as for Look.
 func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
 	p.Expansions.Read = func(id index.ID) (found *krm.Object) {
 		e := p.shared.Index.Entry(id)
@@ -58,8 +58,8 @@ func (p *Package) ReadWith(read func(ids map[Place]index.ID, visit func(index.ID
 	}
 }
 
-// Undo returns the annotation in which a function keeps what it put into an object during
-// an earlier render, and how to take that out; nothing where the object has none.
+// Undo returns the annotation in which a function records its changes to an object during an
+// earlier render, and the function that reverts them, or nil if the object has none.
 func (p *Package) Undo(o *krm.Object) (record krm.Node, undo contract.Undo) {
 	for i := range p.rows {
 		if f := &p.rows[i].Function; f.Undo != nil {
@@ -74,8 +74,8 @@ func (p *Package) Undo(o *krm.Object) (record krm.Node, undo contract.Undo) {
 // MentionsOptIn reports whether an object that cannot be read whole may opt in.
 func (p *Package) MentionsOptIn(o *krm.Object) bool { return p.shared.Identity.MentionsOptIn(o) }
 
-// FromInput reports whether an object was rendered for a custom resource that is not
-// expanded: "AgentCard/weather".
+// FromInput reports whether an object was rendered for a custom resource that is an input:
+// "AgentCard/weather".
 func (p *Package) FromInput(rendered string) bool {
 	kind, _, _ := strings.Cut(rendered, "/")
 	return p.shared.Kinds.Input(kind)
@@ -90,13 +90,12 @@ func (p *Package) Expands(ref finding.Ref) (f contract.Function, expands bool) {
 	return p.rows[kind.Row].Function, true
 }
 
-// SharedKinds returns the kinds of custom resources that decide about objects of
-// other files.
+// SharedKinds returns the kinds of custom resources that affect objects in other files.
 func (p *Package) SharedKinds() []string { return p.shared.Kinds.Shared() }
 
-// Look passes to functions the objects that they have to see before the second pass,
-// though the index knows their names only. read reads objects of the package
-// again and visits those that are found.
+// Look passes objects to the functions that have to read them before the second pass, because the
+// index has only their names. read reads objects of the package again and visits those that it
+// finds.
 func (p *Package) Look(read func(ids map[Place]index.ID, visit func(index.ID, *krm.Object))) {
 	for i := range p.rows {
 		steps := &p.rows[i].steps
@@ -125,11 +124,11 @@ func placeOf(e *index.Entry) Place {
 	return Place{Origin: krm.Origin{File: e.File, Line: int(e.Line)}, Ref: e.Ref()}
 }
 
-// Start begins the second pass of an object. before is the object with what an
-// earlier render did to it.
+// Start begins the second pass of an object. before is the object with the changes of an earlier
+// render.
 func (p *Package) Start(u *contract.Unit, o, before *krm.Object) { u.Start(&p.shared, o, before) }
 
-// Run takes an object through the function.
+// Run applies the function to an object.
 func (r *Row) Run(u *contract.Unit) {
 	if kind, read := u.Kind(r.place); read {
 		switch kind.Use {
@@ -146,8 +145,7 @@ func (r *Row) Run(u *contract.Unit) {
 	}
 }
 
-// Finish returns the findings that only the whole package shows, after its last
-// object.
+// Finish returns the findings that need the whole package, after its last object.
 func (p *Package) Finish() (findings []finding.Finding) {
 	for i := range p.rows {
 		if finish := p.rows[i].steps.Finish; finish != nil {
@@ -157,8 +155,8 @@ func (p *Package) Finish() (findings []finding.Finding) {
 	return findings
 }
 
-// WithoutEchoes drops the findings about custom resources that may only follow
-// from what is wrong with the same resource's fields.
+// WithoutEchoes drops the findings about custom resources that may be consequences of faults in the
+// same resource's fields.
 func (p *Package) WithoutEchoes(findings []finding.Finding) []finding.Finding {
 	return p.report.WithoutEchoes(findings)
 }

@@ -16,14 +16,13 @@ import (
 	"github.com/armature-dev/armature/functions/policies"
 )
 
-// Generation is the version that rendered files record. It changes with what
-// functions write and not with every release, so that a new release of the program
-// leaves the bytes of rendered files alone.
+// Generation is the version that rendered files record. It changes with the output of functions and
+// not with every release, so that a new release of the program does not change rendered files.
 const Generation = "v0.1.0"
 
-// Table returns all functions in the order of the render: expansion first; policy
-// once every container exists; pinning after it; judgement last, on what will
-// leave. It is the only list of functions.
+// Table returns all functions in the order of the render: expansion first, policies when every
+// container exists, then pinning, and validation of the final objects last. It is the only list of
+// functions.
 func Table() []contract.Function {
 	return []contract.Function{
 		agent.Function(),

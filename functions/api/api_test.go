@@ -98,7 +98,7 @@ func TestQuantity(t *testing.T) {
 	}
 }
 
-// TestExportedObject: what kubectl get -o yaml says besides decodes too.
+// TestExportedObject: the additional fields of kubectl get -o yaml decode too.
 func TestExportedObject(t *testing.T) {
 	const text = `
 apiVersion: kagenti.io/v1alpha1

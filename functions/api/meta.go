@@ -59,8 +59,7 @@ type Text interface {
 	Has(field string) bool
 }
 
-// LineOf returns the line of a field path, or that of the object where no other is
-// known.
+// LineOf returns the line of a field path, or the line of the object if no other is known.
 func (o Origin) LineOf(field string) int {
 	if o.Text != nil {
 		if line := o.Text.LineOf(field); line > 0 {

@@ -16,26 +16,26 @@ type Kind struct {
 	Name string
 	// Groups are the API groups in which it is read.
 	Groups []Group
-	// Versions are the known ones.
+	// Versions are the known versions.
 	Versions []string
 	Use      Use
-	// Fields is a value whose type has the fields of the kind, with JSON tags, for
-	// those who explain what a field that is left out decides; nil where nobody does.
+	// Fields is a value whose type has the fields of the kind, with JSON tags, to explain the
+	// defaults of omitted fields. It is nil if nothing explains them.
 	Fields any
-	// Config is the field of the RenderConfig that says what resources of the kind
-	// expand to: spec.asya. It is empty where none does.
+	// Config is the field of the RenderConfig that configures the expansion of the kind: spec.asya.
+	// It is empty if there is none.
 	Config string
-	// Shared says that a resource may decide about objects of other files that do
-	// not name it, and that it does not name.
+	// Shared says that a resource may affect objects in other files, without a reference in either
+	// direction.
 	Shared bool
-	// Cluster says that its objects are in no namespace.
+	// Cluster says that the kind is cluster-scoped.
 	Cluster bool
-	// Own says that no other project has a kind of the name, so that one of
-	// another group is a mistake.
+	// Own says that no other project has a kind of this name, so that one of another group is a
+	// mistake.
 	Own bool
 }
 
-// Use says what becomes of a custom resource.
+// Use says how a custom resource is processed.
 type Use int
 
 // Uses of custom resources.
@@ -46,7 +46,7 @@ const (
 	Stays
 	// Expands is replaced by the objects that it generates.
 	Expands
-	// Refers is what those that expand refer to. It stays in the output.
+	// Refers is referenced by resources that expand, and stays in the output.
 	Refers
 	// Elsewhere is known, but read by another program.
 	Elsewhere
@@ -56,37 +56,38 @@ const (
 type Group struct {
 	// Name is the group, "" for the one that is named after the label prefix.
 	Name string
-	// Open says that others define kinds in the group as well, so that one which
-	// no function reads is not a mistake.
+	// Open says that other projects define kinds in the group as well, so that a kind which no
+	// function reads is not a mistake.
 	Open bool
 }
 
-// Groups of 001, one named after the label prefix, and of the published agents.
+// Pillars are the groups of 001, one named after the label prefix; Agents are those of the
+// published agents.
 var (
 	Pillars = []Group{{Name: keys.LabelPrefix}, {}}
 	Agents  = []Group{{Name: keys.Kagenti}, {Name: keys.Rossoctl}}
 )
 
-// is reports whether an apiVersion is of the group.
+// is reports whether an apiVersion belongs to the group.
 func (g Group) is(apiVersion, prefix string) bool {
 	have, _, _ := strings.Cut(apiVersion, "/")
 	return have == cmp.Or(g.Name, prefix)
 }
 
-// Owned is a kind with the function whose it is.
+// Owned is a kind with the function that owns it.
 type Owned struct {
 	*Kind
-	// Row is that of the function in the table.
+	// Row is the index of the function in the table.
 	Row int
 }
 
-// Kinds are those of all functions.
+// Kinds are the kinds of all functions.
 type Kinds struct {
 	all    []Owned
 	prefix string
 }
 
-// NewKinds gathers the kinds of functions for a label prefix.
+// NewKinds collects the kinds of functions for a label prefix.
 func NewKinds(table []Function, prefix string) *Kinds {
 	k := &Kinds{prefix: prefix}
 	for row := range table {
@@ -124,7 +125,7 @@ func (k *Kinds) Expand(apiVersion, name string) bool {
 // referenced by one that does.
 func (u Use) Resource() bool { return u == Expands || u == Refers }
 
-// Own says how to write the apiVersion of a kind that no other project has.
+// Own returns a hint for the apiVersion of a kind that no other project has.
 func (k *Kinds) Own(name string) (hint string, own bool) {
 	for _, kind := range k.all {
 		if kind.Name != name || !kind.Own {
@@ -141,8 +142,7 @@ func (k *Kinds) Own(name string) (hint string, own bool) {
 	return "", false
 }
 
-// InGroup returns the kinds of an apiVersion's group, if nobody else defines kinds
-// in it.
+// InGroup returns the kinds of an apiVersion's group, unless other projects define kinds in it.
 func (k *Kinds) InGroup(apiVersion string) (names []string) {
 	for _, kind := range k.all {
 		if slices.ContainsFunc(kind.Groups,
@@ -170,7 +170,7 @@ func (k *Kinds) Shared() (names []string) {
 	return names
 }
 
-// CheckVersion finds an unknown version of a kind.
+// CheckVersion returns a finding about an unknown version of a kind.
 func (k *Kind) CheckVersion(o *krm.Object) (f finding.Finding, known bool) {
 	if _, version, _ := strings.Cut(o.APIVersion, "/"); !slices.Contains(k.Versions, version) {
 		return o.Finding(finding.Error, "package/unknown-version", o.Get("apiVersion"),

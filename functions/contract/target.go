@@ -17,10 +17,10 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Target finds the workload that a custom resource of a function names: the one
-// in the same namespace whose file is nearest. Where there is none, or more than
-// one, a finding says so. One that may be in another package is only a warning, unless the
-// package is closed or has something like it.
+// Target finds the workload that a custom resource of a function names: the one in the same
+// namespace whose file is nearest. If there is none, or more than one, it reports a finding. A
+// missing workload that may be in another package is only a warning, unless the package is closed
+// or has a similar name.
 func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
 	elsewhere bool) (index.ID, bool) {
 	severity := finding.Error
@@ -68,8 +68,7 @@ func (p *Package) Target(function string, o *krm.Object, ref api.TargetRef,
 		"render the two folders apart, or move the resource next to the workload it means")
 }
 
-// workloadHint says what a targetRef should name in place of an object that runs
-// no pods.
+// workloadHint suggests a workload for a targetRef that names an object without pods.
 func (p *Package) workloadHint(r finding.Ref) string {
 	for _, kind := range slices.Sorted(p.Index.WorkloadKinds()) {
 		if kind != r.Kind &&
@@ -84,22 +83,22 @@ func (p *Package) workloadHint(r finding.Ref) string {
 // Targeted is a function whose custom resources each name one workload in
 // spec.targetRef, configure it, and become its ConfigMap.
 type Targeted[T any] struct {
-	// ConfigMap is what a workload gets; its Of is the function's name. Without Append
-	// there is none.
+	// ConfigMap describes the ConfigMap of a workload; its Of is the function's name. Without
+	// Append none is generated.
 	ConfigMap ConfigMap
-	// Parts returns the place of a custom resource, to be filled in, and the workload
-	// that it names.
+	// Parts returns the origin of a custom resource, to be filled in, and the workload that it
+	// names.
 	Parts func(*T) (*api.Origin, api.TargetRef)
 	// Elsewhere says that the workload may be in another package.
 	Elsewhere bool
-	// Use sets for a workload the settings of its custom resource.
+	// Use applies the custom resource to the settings of a workload.
 	Use func(index.ID, *T)
 	// Judge returns the errors in a custom resource whose workload was not found.
 	Judge func(*krm.Object, *T) []finding.Finding
 }
 
-// Steps returns the steps of the function for a package. Two custom resources for one
-// workload are an error.
+// Steps returns the steps of the function for a package. Two custom resources for one workload are
+// an error.
 func (f Targeted[T]) Steps(p *Package) Steps {
 	type resource struct {
 		object *krm.Object
@@ -139,11 +138,11 @@ func (f Targeted[T]) Steps(p *Package) Steps {
 	}
 }
 
-// configure generates the ConfigMap of an injected workload, or says that the custom
-// resource of an object that is not injected has no effect. from is that resource, nil for none.
+// configure generates the ConfigMap of an injected workload. For an object that is not injected it
+// reports that the custom resource has no effect. from is the resource, or nil.
 func (u *Unit) configure(c *ConfigMap, from *krm.Object) {
 	if u.Injected() && !(c.Sidecars && u.Settings().TraceOnly) {
-		// without sidecars, and a custom resource to remember, nothing would read it
+		// Without sidecars, and without a custom resource to record, nothing would read it.
 		unread := c.Sidecars && from == nil && (c.Beside == nil || c.Beside(u.ID()) == nil) &&
 			!u.Settings().HasSidecars()
 		if c.Append != nil && (c.Needed == nil || c.Needed(u.Settings())) && !unread {
@@ -172,27 +171,26 @@ func (u *Unit) configure(c *ConfigMap, from *krm.Object) {
 	}
 }
 
-// ConfigMap is how a function writes the ConfigMap of a workload.
+// ConfigMap describes how a function writes the ConfigMap of a workload.
 type ConfigMap struct {
 	// Of is the function's name.
 	Of string
-	// Sidecars says that it is for the sidecars, so that a workload that gets the
-	// tracing settings alone has none.
+	// Sidecars says that it is for the sidecars, so that a workload with tracing settings only has
+	// none.
 	Sidecars bool
-	// Needed reports whether a workload gets it, nil for all.
+	// Needed reports whether a workload gets it; nil means that all do.
 	Needed func(*identity.Settings) bool
-	// Name returns the name of the ConfigMap, Append its text.
+	// Name returns the name of the ConfigMap, and Append appends its text.
 	Name   func(*identity.Settings) string
 	Append func([]byte, *identity.Settings) []byte
-	// Beside returns another custom resource that a workload's ConfigMap is made from, or nil. A
+	// Beside returns another custom resource that contributes to a workload's ConfigMap, or nil. A
 	// nil Beside means that there is none.
 	Beside func(index.ID) *krm.Object
 }
 
-// GenerateConfigMap generates the ConfigMap of an injected workload. from is the
-// custom resource that it was made from, nil for none: the ConfigMap remembers it
-// and the one beside it, so that another render of what a host kept comes to the
-// same.
+// GenerateConfigMap generates the ConfigMap of an injected workload. from is the custom resource
+// that it was made from, or nil. The ConfigMap records it and the one that Beside returns, so that
+// a later render of a host's copy has the same result.
 func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 	s := u.Settings()
 	if u.taken(func() string { return c.Name(s) }) {
@@ -226,8 +224,8 @@ func (u *Unit) GenerateConfigMap(c *ConfigMap, from *krm.Object) {
 	u.generate(c, annotation)
 }
 
-// GenerateAccount generates the ServiceAccount of an injected workload, unless its
-// author wrote one of that name, which the workload has then. It reports whether it did.
+// GenerateAccount generates the ServiceAccount of an injected workload, unless its author wrote one
+// of that name. It reports whether it did.
 func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 	s := u.Settings()
 	_, authored := u.pkg.Index.Authored(index.Key{Kind: "ServiceAccount",
@@ -238,7 +236,7 @@ func (u *Unit) GenerateAccount(account *ConfigMap) bool {
 	return !authored
 }
 
-// generate composes an object, with more lines of annotations.
+// generate composes an object with additional lines of annotations.
 func (u *Unit) generate(c *ConfigMap, annotations []byte) {
 	from := len(u.composed)
 	u.composed = c.Append(u.composed, u.Settings())
@@ -250,9 +248,9 @@ func (u *Unit) generate(c *ConfigMap, annotations []byte) {
 	u.Generated = append(u.Generated, text)
 }
 
-// phase returns the lines of the workload's annotations by which Helm and Argo CD create
-// an object before or after the rest of a release, or keep it when the release goes. Its
-// ConfigMaps have to be there at the same time: a pod does not start without them.
+// phase returns the lines of the workload's annotations by which Helm and Argo CD create an object
+// before or after the rest of a release, or keep it when the release is deleted. Its ConfigMaps
+// have to exist at the same time: a pod does not start without them.
 func (u *Unit) phase() (lines []byte) {
 	annotations := u.Object.Get("metadata", "annotations")
 	if annotations.Len() == 0 {
@@ -271,14 +269,14 @@ func (u *Unit) phase() (lines []byte) {
 	return lines
 }
 
-// Generate adds a ConfigMap, unless an author's has its name.
+// Generate adds a ConfigMap, unless the author wrote one of that name.
 func (u *Unit) Generate(name string, text []byte) {
 	if !u.taken(func() string { return name }) {
 		u.Generated = append(u.Generated, text)
 	}
 }
 
-// taken reports whether a ConfigMap of an author's has a name.
+// taken reports whether the author wrote a ConfigMap of a name.
 func (u *Unit) taken(name func() string) bool {
 	if !u.pkg.Index.HasAuthoredConfigMaps() {
 		return false
@@ -292,8 +290,8 @@ func (u *Unit) taken(name func() string) bool {
 	return taken
 }
 
-// sourceJSON is the resource with the name that its workload has by now, and
-// without what a host says about the item that it came as.
+// sourceJSON returns the resource with the current name of its workload, and without the
+// annotations of a host.
 func sourceJSON(c *krm.Object, workload string) ([]byte, error) {
 	value, err := c.Value()
 	if err != nil {

@@ -18,23 +18,22 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Set is the custom resources of a package that generate other objects. The
-// first pass reads them whole. Resolve expands them, so that functions know their
-// objects as if an author had written them. The second pass consumes the resource
-// and takes its objects through the functions, behind it.
+// Set holds the custom resources of a package that generate other objects. The first pass reads
+// them whole. Resolve expands them, so that functions treat their objects like authored ones. The
+// second pass consumes the resource and passes its objects through the functions, after it.
 type Set struct {
 	builder *index.Builder
 	index   *index.Index
 	report  *krm.Report
 
 	resources []*resource
-	at        map[Place]*resource     // those that are expanded
+	at        map[Place]*resource     // the expanded resources
 	expanded  map[index.Key]bool      // their names
-	madeBy    map[index.Key]*resource // whose objects these are
-	claimed   map[string]*resource    // whose things outside of the cluster
+	madeBy    map[index.Key]*resource // the resource that generates an object
+	claimed   map[string]*resource    // the resource that claims a name outside of the cluster
 	sources   []source                // of generated objects
 
-	// Read reads an object of the package again; nil where a host cannot.
+	// Read reads an object of the package again. It returns nil if a host cannot.
 	Read func(index.ID) *krm.Object
 }
 
@@ -47,17 +46,17 @@ func NewSet(builder *index.Builder, report *krm.Report) *Set {
 	}
 }
 
-// resource is a custom resource of the package that generates other objects, or
-// that such a resource refers to.
+// resource is a custom resource of the package that generates other objects, or that another one
+// refers to.
 type resource struct {
 	*krm.Object
 	function string
-	expand   func(*Resource) // nil for one that others refer to
-	// at is where the second pass meets it: itself or, where a host dropped it,
-	// the object that remembers it.
+	expand   func(*Resource) // nil for one that is only referenced
+	// at is the place in the second pass: the resource itself or, if a host dropped it, the object
+	// that records it.
 	at         Place
 	remembered bool
-	was        string   // the name of a remembered resource as its objects were made
+	was        string   // the name of a recorded resource when its objects were generated
 	texts      [][]byte // of its objects
 }
 
@@ -69,15 +68,14 @@ type Place struct {
 
 func placeOf(o *krm.Object) Place { return Place{o.Origin, o.Ref} }
 
-// Collect takes a resource, which a function expands; expand is nil for one that others only
-// refer to.
+// Collect adds a resource that a function expands; expand is nil for one that is only referenced.
 func (s *Set) Collect(o *krm.Object, function string, expand func(*Resource)) {
 	s.resources = append(s.resources,
 		&resource{Object: o, function: function, expand: expand, at: placeOf(o)})
 }
 
-// Resolve makes the objects of all resources whose functions run, and enters them
-// into the index. base has what they all know.
+// Resolve generates the objects of all resources whose functions run, and enters them into the
+// index. base holds the fields that all resources share.
 func (s *Set) Resolve(base Resource, runs func(function string) bool) {
 	for _, r := range slices.SortedStableFunc(slices.Values(s.resources), byName) {
 		if r.expand == nil || !runs(r.function) {
@@ -118,7 +116,7 @@ func byName(a, b *resource) int {
 		cmp.Compare(a.Name, b.Name))
 }
 
-// claim reserves for a resource what it claims, unless another has it.
+// claim reserves the names that a resource claims, unless another one has them.
 func (s *Set) claim(r *resource, in *Resource) {
 	for _, what := range in.Claims {
 		other := s.claimed[what]
@@ -133,8 +131,8 @@ func (s *Set) claim(r *resource, in *Resource) {
 	}
 }
 
-// lookup finds the resources that another one refers to, also under a name that
-// kustomize has changed since.
+// lookup returns a function that finds the resources that another one refers to, also under a name
+// that kustomize has changed since.
 func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *krm.Object {
 	return func(group, kind, namespace, name string) (found *krm.Object) {
 		best := -1
@@ -154,8 +152,8 @@ func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *
 	}
 }
 
-// read finds and reads the objects of the core group that a resource refers to,
-// also under a name that kustomize has changed since.
+// read returns a function that reads the objects of the core group that a resource refers to, also
+// under a name that kustomize has changed since.
 func (s *Set) read(from *resource) func(kind, namespace, name string) *krm.Object {
 	return func(kind, namespace, name string) *krm.Object {
 		k := index.Key{Kind: kind, Namespace: namespace, Name: name}
@@ -171,8 +169,8 @@ func (s *Set) read(from *resource) func(kind, namespace, name string) *krm.Objec
 	}
 }
 
-// enter enters the objects that a resource generates, unless somebody else has
-// an object of that name.
+// enter enters the objects that a resource generates into the index, unless another object has the
+// name.
 func (s *Set) enter(r *resource, in *Resource) {
 	texts, err := in.Text()
 	if err != nil {
@@ -184,7 +182,7 @@ func (s *Set) enter(r *resource, in *Resource) {
 		owner, taken := s.index.Authored(k, r.Origin.File)
 		if other := s.madeBy[k]; o.Shared && other != nil &&
 			other.Kind == r.Kind && other.Ref != r.Ref {
-			continue // has it
+			continue // that resource owns it
 		}
 		r.texts = append(r.texts, texts[i])
 		if other := s.madeBy[k]; other != nil &&
@@ -217,8 +215,8 @@ func (s *Set) enter(r *resource, in *Resource) {
 	}
 }
 
-// Made reads an object that this render makes from a custom resource; nil where
-// none of that name is made.
+// Made reads an object that this render generates from a custom resource. It returns nil if there
+// is none of that name.
 func (s *Set) Made(k index.Key) *krm.Object {
 	r := s.madeBy[k]
 	if r == nil {
@@ -234,8 +232,8 @@ func (s *Set) Made(k index.Key) *krm.Object {
 	return nil
 }
 
-// Texts returns the texts of the objects that a custom resource, or one that an
-// object remembers, generates. expanded is false where its function does not run.
+// Texts returns the objects that a custom resource, or one that an object records, generates.
+// expanded is false if its function does not run.
 func (s *Set) Texts(o *krm.Object) (texts [][]byte, expanded bool) {
 	if r := s.at[placeOf(o)]; r != nil {
 		return r.texts, true
@@ -243,13 +241,13 @@ func (s *Set) Texts(o *krm.Object) (texts [][]byte, expanded bool) {
 	return nil, false
 }
 
-// Regenerates reports whether a generated object belongs to one of the package,
-// which makes it again, or is gone with it. known is false where the package
-// does not have the other.
+// Regenerates reports whether to drop a generated object, because this render generates it again,
+// or its custom resource generates it no longer. known is false if the package does not have the
+// resource.
 func (s *Set) Regenerates(o *krm.Object) (drop, known bool) {
 	kind, name, _ := strings.Cut(o.Get("metadata", "annotations", keys.RenderedFor).Text(), "/")
 	k := index.Key{Kind: kind, Namespace: o.Namespace, Name: name}
-	shared := index.KeyOf(o.Ref) // by several, whoever it was rendered for
+	shared := index.KeyOf(o.Ref) // generated by several resources, whichever it was rendered for
 	if again := s.expanded[k] || s.expanded[shared]; kind == "" || again {
 		return again, again
 	}
@@ -265,9 +263,8 @@ func (s *Set) Regenerates(o *krm.Object) (drop, known bool) {
 	return known, known
 }
 
-// Plain returns the objects that a custom resource generates, as manifests of
-// their own: nothing in them says what they were made from. finish makes last
-// changes to each; nil makes none.
+// Plain returns the objects that a custom resource generates as standalone manifests, without a
+// record of their source. finish makes the last changes to each; nil makes none.
 func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]byte, err error) {
 	made, _ := s.Texts(o)
 	for _, text := range made {
@@ -295,23 +292,21 @@ func (s *Set) Plain(o *krm.Object, finish func(*yaml.RNode) error) (texts [][]by
 	return texts, nil
 }
 
-// source is a custom resource that a generated object remembers.
+// source is a custom resource that a generated object records.
 type source struct {
 	*krm.Object
 	at Place // of the object
-	// helps is 0 if the object was made from it, and 1 if only with its help.
+	// helps is 0 if the object was made from it, and 1 if it was only read for it.
 	helps int
-	// was is the name that the object was rendered for.
+	// was is the name of the resource for which the object was rendered.
 	was string
-	// expands says that the resource is one of those that expand, or that they
-	// refer to.
+	// expands says that the resource expands, or is referenced by one that does.
 	expands bool
 }
 
-// CollectSources reads the custom resources that a generated object was made
-// from. They count only where the package does not have them itself. reads reports whether a
-// kind is read by a function at all, whether it is one of those that expand, or that they refer
-// to, and whether it is in no namespace.
+// CollectSources reads the custom resources that a generated object was made from. They count only
+// if the package does not have them itself. reads reports whether a function reads a kind, whether
+// it expands or is referenced by one that does, and whether it is cluster-scoped.
 func (s *Set) CollectSources(generated *krm.Object,
 	reads func(apiVersion, kind string) (read, expands, cluster bool)) {
 	text, remembers := generated.Annotation(keys.Source)
@@ -337,8 +332,8 @@ func (s *Set) CollectSources(generated *krm.Object,
 	}
 }
 
-// moved sets on a resource the namespace, and its own one the name, that a host
-// has given the object that remembers it.
+// moved sets the namespace of a resource, and the name if it is the object's own, to those that a
+// host has set on the object that records it.
 func moved(data []byte, to *krm.Object, own bool) []byte {
 	object, err := exact(data)
 	metadata, ok := object["metadata"].(map[string]any)
@@ -354,11 +349,10 @@ func moved(data []byte, to *krm.Object, own bool) []byte {
 	return appendJSON(nil, object)
 }
 
-// ResolveSources adds to the package the custom resources that only generated
-// objects remember. collect takes one, as if an author had written it.
+// ResolveSources adds the custom resources that only generated objects record to the package.
+// collect receives each of them like an authored one.
 func (s *Set) ResolveSources(collect func(*krm.Object)) {
-	slices.SortStableFunc(s.sources,
-		func(a, b source) int { return cmp.Compare(a.helps, b.helps) })
+	slices.SortStableFunc(s.sources, func(a, b source) int { return cmp.Compare(a.helps, b.helps) })
 	for _, from := range s.sources {
 		k := index.KeyOf(from.Ref)
 		if s.index.Has(k) {
@@ -378,8 +372,8 @@ func (s *Set) ResolveSources(collect func(*krm.Object)) {
 	}
 }
 
-// StandsIn returns the texts of the objects that take the place of a generated
-// one, because a host dropped the custom resource that it remembers.
+// StandsIn returns the objects that replace a generated one, because a host dropped the custom
+// resource that it records.
 func (s *Set) StandsIn(o *krm.Object) (texts [][]byte, found bool) {
 	r := s.at[placeOf(o)]
 	if r == nil || !r.remembered {
@@ -388,9 +382,8 @@ func (s *Set) StandsIn(o *krm.Object) (texts [][]byte, found bool) {
 	return r.texts, true
 }
 
-// Remembered returns, as YAML, the custom resources that only a generated object remembers, for a
-// package that is restored as its author wrote it. If several objects remember one, it is restored
-// from the first.
+// Remembered returns, as YAML, the custom resources that only a generated object records, for
+// restoring the author's package. If several objects record one, it is restored from the first.
 func (s *Set) Remembered(o *krm.Object) (texts [][]byte, err error) {
 	at := placeOf(o)
 	for i, from := range s.sources {

@@ -1,4 +1,4 @@
-// Package finding is what people read of a render: findings with their place and their remedy.
+// Package finding defines findings: messages about a render with their place and remedy.
 package finding
 
 import (
@@ -28,7 +28,7 @@ type Ref struct {
 	Name       string `json:"name,omitempty"`
 }
 
-// String returns Kind namespace/name, or Kind name where there is no namespace.
+// String returns Kind namespace/name, or Kind name if there is no namespace.
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -36,7 +36,7 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// Home makes one of a namespace that is left out and the one that kubectl takes then.
+// Home returns "" for the default namespace, so that it equals an omitted one.
 func Home(namespace string) string {
 	if namespace == "default" {
 		return ""
@@ -44,49 +44,48 @@ func Home(namespace string) string {
 	return namespace
 }
 
-// Finding is one thing the author should know: a skip, a default, a conflict
-// or a mistake, with its place and its remedy.
+// Finding is one fact that the author should know: a skip, a default, a conflict or a mistake, with
+// its place and its remedy.
 type Finding struct {
 	// Rule is the stable name of the check, function first: "inject/port-clash".
 	Rule     string   `json:"rule"`
 	Severity Severity `json:"severity"`
-	// Message says what is so, without the place.
+	// Message states the problem, without the place.
 	Message string `json:"message"`
-	// Hint says how to fix it; empty where there is nothing to do.
+	// Hint says how to fix it; it is empty if there is nothing to do.
 	Hint string `json:"hint,omitempty"`
 	Place
 }
 
-// Place is where a finding is: in a file, in an object, or in both. The zero Place
-// says that nothing is known.
+// Place locates a finding: in a file, in an object, or in both. The zero Place is unknown.
 type Place struct {
 	// File is relative to the root of the package; "-" is standard input.
 	File string `json:"file,omitempty"`
-	// Line of the file counts from 1; 0 where no line is known.
+	// Line of the file counts from 1; 0 is unknown.
 	Line int `json:"line,omitempty"`
-	// Field is the path inside the object: spec.template.spec.containers[0].image.
-	// Where there is a Key, it is the path inside the text of the key.
+	// Field is the path inside the object: spec.template.spec.containers[0].image. If Key is set,
+	// it is the path inside the text of the key.
 	Field  string `json:"field,omitempty"`
 	Object Ref    `json:"object,omitzero"`
-	// Key of a ConfigMap's data: template.yaml. Its lines count from 1; 0 where no
-	// line is known.
+	// Key is a key of a ConfigMap's data: template.yaml. KeyLine counts its lines from 1; 0 is
+	// unknown.
 	Key     string `json:"key,omitempty"`
 	KeyLine int    `json:"keyLine,omitempty"`
 }
 
-// At is the place with another field.
+// At returns the place with another field.
 func (p Place) At(field string) Place {
 	p.Field = field
 	return p
 }
 
-// Fault is an error at the place.
+// Fault returns an error at the place.
 func (p Place) Fault(rule, message, hint string) *Finding {
 	return &Finding{Rule: rule, Severity: Error, Message: message, Hint: hint, Place: p}
 }
 
-// String returns file and line, the object, and its key and line: what is before
-// the field in a finding.
+// String returns the file with its line, the object, and the key with its line: the part of a
+// finding before the field.
 func (p Place) String() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -112,12 +111,11 @@ func (p Place) String() string {
 	return b.String()
 }
 
-// Error makes a pointer to a finding an error, for what stops at the first one.
+// Error returns the text of a finding, for callers that stop at the first one.
 func (f *Finding) Error() string { return f.String() }
 
-// String returns the place, the problem and, on a second line, the
-// remedy. Control characters, which a name may hold, are escaped: they would
-// reach a terminal, or look like a line of their own in a log.
+// String returns the place, the problem and, on a second line, the remedy. It escapes control
+// characters in names: they would reach a terminal, or look like a separate line of a log.
 func (f Finding) String() string {
 	var b strings.Builder
 	at := f.Place
@@ -145,8 +143,8 @@ func Failed(fs []Finding) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Severity == Error })
 }
 
-// Sort orders findings by place, then rule, so that output never
-// depends on the order in which files were worked on.
+// Sort orders findings by place, then rule, so that output never depends on the order in which
+// files were processed.
 func Sort(fs []Finding) {
 	slices.SortStableFunc(fs, func(a, b Finding) int {
 		return cmp.Or(

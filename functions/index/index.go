@@ -1,7 +1,6 @@
-// Package index holds what a package of manifests contains: its objects by
-// name, its Namespaces, and the names that kustomize has changed. A Builder
-// fills an Index in the first pass; functions get the Index, which they can only
-// read.
+// Package index records the contents of a package of manifests: its objects by name, its
+// Namespaces, and the names that kustomize has changed. A Builder fills an Index in the first pass;
+// functions get the Index read-only.
 package index
 
 import (
@@ -31,16 +30,15 @@ type Entry struct {
 	Key
 	APIVersion, File string
 	Line             int32
-	// Generated says that an earlier render wrote the object, or that this one
-	// makes it.
+	// Generated says that an earlier render wrote the object, or that this render generates it.
 	Generated bool
-	// Made says that this render makes the object from a custom resource.
+	// Made says that this render generates the object from a custom resource.
 	Made bool
 
 	next ID // the next entry of the same key
 }
 
-// Group is the API group of the object, v1 for the core group.
+// Group returns the API group of the object, v1 for the core group.
 func (e *Entry) Group() string { return group(e.APIVersion) }
 
 func group(apiVersion string) string {
@@ -48,26 +46,26 @@ func group(apiVersion string) string {
 	return group
 }
 
-// Ref names the object.
+// Ref returns the reference to the object.
 func (e *Entry) Ref() finding.Ref {
 	return finding.Ref{APIVersion: e.APIVersion, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
 }
 
-// Place is "file:line".
+// Place returns "file:line".
 func (e *Entry) Place() string { return fmt.Sprintf("%s:%d", e.File, e.Line) }
 
-// renamed is an object under a name that kustomize has changed since.
+// renamed is an object whose name kustomize has changed since.
 type renamed struct {
 	id      ID
 	affixes string
 }
 
-// Index is what a package contains.
+// Index records the contents of a package.
 type Index struct {
 	entries    []Entry // entries[0] is unused
 	first      map[Key]ID
-	workloads  map[string]int // how many there are of each kind
-	configMaps int            // that an author wrote
+	workloads  map[string]int // the number of workloads of each kind
+	configMaps int            // the number of authored ones
 	namespaces map[string][]*krm.Object
 	renamed    map[Key][]renamed
 	broken     map[Key]bool // by namespace and name only
@@ -100,8 +98,8 @@ func (x *Index) Find(o *krm.Object) ID {
 	return 0
 }
 
-// Nearest returns the entries of a key that share the longest path with a file.
-// matches chooses among them; nil takes all.
+// Nearest returns the entries of a key that share the longest path with a file. matches filters
+// them; nil accepts all.
 func (x *Index) Nearest(k Key, file string, matches func(*Entry) bool) (found []ID) {
 	best := -1
 	for id, e := range x.Named(k) {
@@ -120,8 +118,8 @@ func (x *Index) Nearest(k Key, file string, matches func(*Entry) bool) (found []
 	return found
 }
 
-// Renamed returns the entries that had the key before kustomize changed their
-// names in the overlay that o is of.
+// Renamed returns the entries that had the key before kustomize changed their names in the overlay
+// of o.
 func (x *Index) Renamed(k Key, o *krm.Object) iter.Seq2[ID, *Entry] {
 	return func(yield func(ID, *Entry) bool) {
 		for _, r := range x.renamed[k] {
@@ -132,8 +130,8 @@ func (x *Index) Renamed(k Key, o *krm.Object) iter.Seq2[ID, *Entry] {
 	}
 }
 
-// Authored returns the place, "file:line", of an object that an author wrote under
-// a name that a generated one needs; of several, the one nearest to file.
+// Authored returns the place, "file:line", of an authored object with a key that a generated one
+// needs, or of the one nearest to file if there are several.
 func (x *Index) Authored(k Key, file string) (place string, found bool) {
 	for _, id := range x.Nearest(k, file, func(e *Entry) bool { return !e.Generated }) {
 		return x.entries[id].Place(), true
@@ -144,12 +142,12 @@ func (x *Index) Authored(k Key, file string) (place string, found bool) {
 // HasAuthoredConfigMaps reports whether an author wrote any ConfigMap.
 func (x *Index) HasAuthoredConfigMaps() bool { return x.configMaps > 0 }
 
-// Broken reports whether a custom resource of a name could not be expanded, so
-// that the objects that it generates are missing.
+// Broken reports whether the custom resource of a name could not be expanded, so that the objects
+// that it generates are missing.
 func (x *Index) Broken(namespace, name string) bool { return x.broken[Key{"", namespace, name}] }
 
-// Namespace returns the Namespace of an object, the one in the nearest file; nil
-// where the package has none. Without a namespace an object is in default.
+// Namespace returns the Namespace of an object, from the nearest file, or nil. An object without a
+// namespace is in default.
 func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 	best := -1
 	for _, ns := range x.namespaces[finding.Home(o.Namespace)] {
@@ -160,7 +158,7 @@ func (x *Index) Namespace(o *krm.Object) (nearest *krm.Object) {
 	return nearest
 }
 
-// Namespaces returns all Namespaces of the package, in no order.
+// Namespaces returns all Namespaces of the package, in no particular order.
 func (x *Index) Namespaces() iter.Seq[*krm.Object] {
 	return slices.Values(slices.Concat(slices.Collect(maps.Values(x.namespaces))...))
 }
@@ -176,8 +174,7 @@ func (x *Index) All() iter.Seq2[ID, *Entry] {
 	}
 }
 
-// Shares reports whether other workloads may have the namespace and name of an
-// entry.
+// Shares reports whether another workload may have the namespace and name of an entry.
 func (x *Index) Shares(id ID) bool {
 	e := &x.entries[id]
 	if e.next != 0 || x.first[e.Key] != id {
@@ -194,7 +191,7 @@ func (x *Index) Shares(id ID) bool {
 // WorkloadKinds returns the kinds of workloads that the package has.
 func (x *Index) WorkloadKinds() iter.Seq[string] { return maps.Keys(x.workloads) }
 
-// SharedFolders counts the folders that two files have in common, from the root.
+// SharedFolders returns the number of folders that two files have in common, from the root.
 func SharedFolders(a, b string) (depth int) {
 	as, bs := strings.Split(path.Dir(a), "/"), strings.Split(path.Dir(b), "/")
 	for depth < len(as) && depth < len(bs) && as[depth] == bs[depth] {
@@ -203,8 +200,8 @@ func SharedFolders(a, b string) (depth int) {
 	return depth
 }
 
-// PreviousNames returns the names that an item had before kustomize changed them.
-// kustomize changes references only after its transformers, and Armature is one.
+// PreviousNames returns the names of an item before kustomize changed them. kustomize updates
+// references only after its transformers, and Armature is one.
 func PreviousNames(o *krm.Object) []string {
 	names, ok := o.Annotation("internal.config.kubernetes.io/previousNames")
 	if !ok || names == "" {
@@ -215,7 +212,7 @@ func PreviousNames(o *krm.Object) []string {
 	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return name == o.Name })
 }
 
-// Affixes distinguishes the results of two overlays of one base, as kustomize does.
+// Affixes distinguishes the results of two overlays of one base in the same way as kustomize.
 func Affixes(o *krm.Object) string {
 	prefixes, _ := o.Annotation("internal.config.kubernetes.io/prefixes")
 	suffixes, _ := o.Annotation("internal.config.kubernetes.io/suffixes")
@@ -227,7 +224,7 @@ type Builder struct {
 	index Index
 }
 
-// NewBuilder prepares an index of a package that has about so many files.
+// NewBuilder returns a builder for a package of about the given number of files.
 func NewBuilder(files int) *Builder {
 	return &Builder{index: Index{
 		entries:    make([]Entry, 1, 1+files),
@@ -239,7 +236,7 @@ func NewBuilder(files int) *Builder {
 	}}
 }
 
-// Index returns what is known so far, and will know what is entered later.
+// Index returns the index, which later calls of the builder still extend.
 func (b *Builder) Index() *Index { return &b.index }
 
 // Enter adds an object.
@@ -264,8 +261,7 @@ func (b *Builder) EnterNamespace(ns *krm.Object) {
 	b.index.namespaces[name] = append(b.index.namespaces[name], ns)
 }
 
-// Rename adds the name that an object had before kustomize changed it, in the
-// overlay that o is of.
+// Rename adds the name of an object before kustomize changed it, in the overlay of o.
 func (b *Builder) Rename(before Key, id ID, o *krm.Object) {
 	b.index.renamed[before] = append(b.index.renamed[before], renamed{id, Affixes(o)})
 }

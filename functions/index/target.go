@@ -10,10 +10,9 @@ import (
 	"github.com/armature-dev/armature/functions/workload"
 )
 
-// Targets returns the objects that a reference of o may mean: those of the name in
-// the namespace of o whose files are nearest, or those that had the name before
-// kustomize changed it. What an earlier render made of a custom resource that
-// this render expands again does not count.
+// Targets returns the objects that a reference of o may mean: those of the name in the namespace of
+// o whose files are nearest, or those that had the name before kustomize changed it. An object of
+// an earlier render does not count if this render generates it again.
 func (x *Index) Targets(o *krm.Object, ref api.TargetRef) (found []ID) {
 	k := Key{ref.Kind, o.Namespace, ref.Name}
 	matches := func(e *Entry) bool {
@@ -30,7 +29,7 @@ func (x *Index) Targets(o *krm.Object, ref api.TargetRef) (found []ID) {
 	return found
 }
 
-// Outdated reports whether this render makes the object of an earlier one again.
+// Outdated reports whether this render generates the object of an earlier one again.
 func (x *Index) Outdated(old *Entry) bool {
 	if !old.Generated || old.Made {
 		return false
@@ -43,8 +42,8 @@ func (x *Index) Outdated(old *Entry) bool {
 	return false
 }
 
-// Suggest says what the author may have meant by a reference to an object that
-// does not exist. It returns nothing where the package has nothing like it.
+// Suggest returns a hint for a reference to an object that does not exist, or "" if the package has
+// no similar object.
 func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 	var near []string
 	for k, id := range x.first {
@@ -70,8 +69,8 @@ func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 	return near[0]
 }
 
-// Misspelt is the name of an object of a kind in a namespace that a name may stand for; "" for
-// none.
+// Misspelt returns the name of the object in a namespace that a misspelt name probably means, or
+// "".
 func (x *Index) Misspelt(kind, namespace, name string) string {
 	var names []string
 	for k := range x.first {

@@ -1,4 +1,4 @@
-// Package multi makes one error of several, by go-multierror, and does several things at once.
+// Package multi combines errors with go-multierror, and runs functions concurrently.
 package multi
 
 import (
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Each does something for each number below n, at most eight at once, and returns the errors in
-// the order of the numbers.
+// Each calls do for each number below n, at most eight concurrently, and returns the errors in the
+// order of the numbers.
 func Each(n int, do func(i int) error) []error {
 	failed := make([]error, n)
 	var group errgroup.Group
@@ -25,8 +25,8 @@ func Each(n int, do func(i int) error) []error {
 	return slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
 
-// Errors is nil without errors, the error itself if there is one, and otherwise
-// a *multierror.Error that prints one error per line. Nil errors are skipped.
+// Errors returns nil if there are no errors, the error itself if there is one, and otherwise a
+// *multierror.Error that prints one error per line. It skips nil errors.
 func Errors(errs ...error) error {
 	all := &multierror.Error{ErrorFormat: lines}
 	for _, err := range errs {

@@ -1,7 +1,7 @@
 package text
 
-// Head keeps the first Most bytes that are written to it, and calls Full, if that is set, once
-// there are more.
+// Head keeps the first Most bytes that are written to it, and calls Full, if it is set, when there
+// are more.
 type Head struct {
 	Kept []byte
 	Most int
@@ -9,6 +9,7 @@ type Head struct {
 	Full func()
 }
 
+// Write keeps the part of p that fits and never returns an error.
 func (h *Head) Write(p []byte) (int, error) {
 	keep := min(len(p), h.Most-len(h.Kept))
 	h.Kept = append(h.Kept, p[:keep]...)

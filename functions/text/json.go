@@ -10,10 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CanonicalJSON returns a JSON text in the one form that signatures and fingerprints are made over:
-// the JSON Canonicalization Scheme, RFC 8785. A text that has two readings is an error: an object
-// with two fields of one name, invalid UTF-8, half a surrogate pair, and a number that no double
-// holds. Numbers are doubles, as the scheme demands: integers beyond 2^53 are rounded.
+// CanonicalJSON returns a JSON text in the canonical form for signatures and fingerprints: the JSON
+// Canonicalization Scheme, RFC 8785. An ambiguous text is an error: an object with two fields of
+// one name, invalid UTF-8, half a surrogate pair, or a number that no double holds. Numbers are
+// doubles, as the scheme demands: integers beyond 2^53 are rounded.
 func CanonicalJSON(text []byte) ([]byte, error) {
 	value := jsontext.Value(bytes.Clone(text))
 	if err := value.Canonicalize(); err != nil {

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// Near reports whether a name is another one with a slip of the pen, or with two where the
-// name has six letters or more.
+// Near reports whether two names differ by one edit, or by two if the name has six letters or more.
 func Near(name, other string) bool {
 	return name != other && editDistance(name, other, tooFar(name)) < tooFar(name)
 }
 
-// tooFar is the number of slips that make another name.
+// tooFar returns the number of edits at which two names are unrelated.
 func tooFar(name string) int {
 	if len(name) < 6 {
 		return 2
@@ -21,7 +20,7 @@ func tooFar(name string) int {
 	return 3
 }
 
-// Nearest is the first of the names with the fewest slips of the pen that are Near; "" for none.
+// Nearest returns the first of the names with the fewest edits that is Near, or "".
 func Nearest(name string, names []string) (nearest string) {
 	distance := tooFar(name)
 	for _, other := range names {
@@ -32,8 +31,8 @@ func Nearest(name string, names []string) (nearest string) {
 	return nearest
 }
 
-// editDistance counts letters that are missing, too many, replaced, or swapped with their
-// neighbour (optimal string alignment). It is at most limit.
+// editDistance counts letters that are missing, added, replaced, or swapped with their neighbour
+// (optimal string alignment). The result is at most limit.
 func editDistance(a, b string, limit int) int {
 	if d := len(a) - len(b); d >= limit || -d >= limit {
 		return limit
@@ -63,8 +62,8 @@ func editDistance(a, b string, limit int) int {
 	return min(row[len(b)], limit)
 }
 
-// nearestField returns the field of a type whose JSON name is nearest to the last name of a
-// path such as spec.images[0].nmae, or "".
+// nearestField returns the field of a type whose JSON name is nearest to the last name of a path
+// such as spec.images[0].nmae, or "".
 func nearestField(t reflect.Type, path string) string {
 	steps := FieldSteps(path)
 	for i, step := range steps {
@@ -108,8 +107,8 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) map[string]reflect
 	return into
 }
 
-// UnknownField returns the hint about a field that a value does not have: the field that was
-// probably meant, or else what is given.
+// UnknownField returns the hint about a field that a type does not have: the field that was
+// probably meant, or else the given hint.
 func UnknownField(of any, path, otherwise string) string {
 	if near := nearestField(reflect.TypeOf(of), path); near != "" {
 		return "did you mean " + near + "?"
@@ -124,8 +123,8 @@ var fieldStep = Pattern(`\[[^\]]*\]|[^.\[\]]+`)
 // keys in brackets.
 func FieldSteps(path string) []string { return fieldStep().FindAllString(path, -1) }
 
-// JoinField appends a key to a field path. One that contains dots, slashes or
-// brackets is in brackets.
+// JoinField appends a key to a field path. A key that contains dots, slashes or brackets is written
+// in brackets.
 func JoinField(path, key string) string {
 	switch {
 	case strings.ContainsAny(key, "./[]"):
@@ -136,7 +135,7 @@ func JoinField(path, key string) string {
 	return path + "." + key
 }
 
-// Inside reports whether a field, by its path, is another one, or below it. All are below "".
+// Inside reports whether a field path equals another one or is below it. All fields are below "".
 func Inside(field, of string) bool {
 	rest, ok := strings.CutPrefix(field, of)
 	return of == "" || ok && (rest == "" || rest[0] == '.' || rest[0] == '[')

@@ -1,5 +1,5 @@
-// Package text has what is said of names and numbers in messages: text that is safe to print,
-// counts, the name that was probably meant, and patterns.
+// Package text formats names and numbers for messages: text that is safe to print, counts, the name
+// that was probably meant, and patterns.
 package text
 
 import (
@@ -12,10 +12,13 @@ import (
 	"unicode/utf8"
 )
 
+// Printable escapes characters that do not print, including line breaks and invalid UTF-8.
 func Printable(s string) string {
 	return escaped(s, func(r rune) bool { return r == utf8.RuneError || unprintable(r) })
 }
 
+// Plain escapes characters that do not print in a text of several lines, and normalizes its line
+// breaks.
 func Plain(s string) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\r\n", "\n")
 	return escaped(s, func(r rune) bool { return r != '\n' && r != '\t' && unprintable(r) })
@@ -39,6 +42,7 @@ func escaped(s string, odd func(rune) bool) string {
 	return b.String()
 }
 
+// Shown returns an address or image without its query, fragment and user, which may be secret.
 func Shown(value string) string {
 	rest := ""
 	if i := strings.IndexAny(value, "?#"); i >= 0 {
@@ -53,6 +57,7 @@ func Shown(value string) string {
 	return value + rest
 }
 
+// Count returns a number with its noun: "1 file", "2 files".
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -60,7 +65,7 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Quote returns a word as a shell reads it, whatever others wrote into it.
+// Quote returns a word quoted for a shell.
 func Quote(word string) string {
 	if plain().MatchString(word) {
 		return word
@@ -70,8 +75,8 @@ func Quote(word string) string {
 
 var plain = Pattern(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// Pattern returns a regular expression that is compiled when it is first used. Most
-// renders use few of them, and armature-fn starts for each package.
+// Pattern returns a regular expression that is compiled on first use. Most renders use few of them,
+// and armature-fn starts for each package.
 func Pattern(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Kind is a kind of Kubernetes whose objects run pods.
+// Kind is a Kubernetes kind whose objects run pods.
 type Kind struct {
 	Name, APIVersion string
 	// Resource is the name of the kind in URLs of the API server.
 	Resource string
 	// Template is the path of the pod template, "" if the object is a pod itself.
 	Template string
-	// Immutable are the fields that the API server refuses to change, beside those of a
+	// Immutable are the fields that the API server refuses to change, in addition to those of a
 	// Pod.
 	Immutable []string
 	// Ends reports whether the pods end by themselves.
@@ -68,13 +68,13 @@ var kinds = []Kind{
 // Kinds returns the rows of the table. The caller does not change them.
 func Kinds() []Kind { return kinds }
 
-// Template is a place of pod templates.
+// Template is a path at which kinds have their pod template.
 type Template struct {
 	Path string
 	Keys []string
 }
 
-// Templates are the places of pod templates in the kinds of the table and in kinds of other
+// Templates returns the paths of pod templates in the kinds of the table and in kinds of other
 // projects.
 func Templates() []Template { return templates }
 
@@ -84,7 +84,7 @@ var templates = []Template{
 	{"spec.podTemplate", []string{"spec", "podTemplate"}},
 }
 
-// Find returns the row of a kind, nil for a kind that the table does not have.
+// Find returns the row of a kind, or nil if the table does not have it.
 func Find(name string) *Kind {
 	for i := range kinds {
 		if kinds[i].Name == name {
@@ -94,8 +94,8 @@ func Find(name string) *Kind {
 	return nil
 }
 
-// SpecOf returns the place of the specification of the pods of a kind. That of a kind that the
-// table does not have is where most have it.
+// SpecOf returns the path of the pod specification of a kind. For a kind that the table does not
+// have, it returns the most common path.
 func SpecOf(name string) []string {
 	at := template
 	if k := Find(name); k != nil {

@@ -13,9 +13,8 @@ import (
 	"testing"
 )
 
-// TestKeysAreWrittenOnce: no other Go file writes out a key of Armature's, or a prefix, but for
-// tests, which hold what the files of users contain, and for other modules, which
-// cannot import this package.
+// TestKeysAreWrittenOnce: no other Go file has a literal of Armature's keys or a prefix, except
+// tests, which contain users' files, and other modules, which cannot import this package.
 func TestKeysAreWrittenOnce(t *testing.T) {
 	const root = "../../.."
 	prefixes := []string{Group, LabelPrefix, RossoctlPrefix, Kagent, Kagent1, Kagenti, Rossoctl, Asya}

@@ -8,8 +8,7 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// Node is a value of YAML, with its key if it is a field of a mapping. The zero Node is
-// not written.
+// Node is a YAML value, with its key if it is a field of a mapping. The zero Node is not written.
 type Node struct {
 	key   string
 	kind  kind
@@ -22,16 +21,16 @@ type kind int
 const (
 	absent   kind = iota
 	null          // only the key
-	plain         // text as it is
+	plain         // text, unquoted
 	quoted        // text in double quotes
-	env           // text in double quotes, with what Kubernetes would expand escaped
+	env           // text in double quotes, with Kubernetes' expansions escaped
 	mapping       // nodes are fields
 	list          // nodes are items
-	file          // text is that of a literal block
+	file          // text is the content of a literal block
 	document      // nodes are the fields of a document in a literal block
 )
 
-// Plain returns a scalar that is written as it is.
+// Plain returns a scalar that is written unquoted.
 func Plain(key, text string) Node { return Node{key: key, kind: plain, text: text} }
 
 // Null returns a field without a value.
@@ -49,23 +48,22 @@ func Int(key string, n int) Node { return Plain(key, strconv.Itoa(n)) }
 // Bool returns a boolean.
 func Bool(key string, b bool) Node { return Plain(key, strconv.FormatBool(b)) }
 
-// Map returns a mapping, which is not written without fields. One that is an item of a list
-// has the key "".
+// Map returns a mapping, which is omitted if it has no fields. An item of a list has the key "".
 func Map(key string, fields ...Node) Node { return Node{key: key, kind: mapping, nodes: fields} }
 
-// List returns a list of mappings or scalars, which is not written without items.
+// List returns a list of mappings or scalars, which is omitted if it has no items.
 func List(key string, items ...Node) Node { return Node{key: key, kind: list, nodes: items} }
 
 // File returns a string as a literal block.
 func File(key, text string) Node { return Node{key: key, kind: file, text: text} }
 
-// Document returns a YAML document as a literal block: the fields of a mapping, or the items
-// of a list.
+// Document returns a YAML document as a literal block: the fields of a mapping, or the items of a
+// list.
 func Document(key string, nodes ...Node) Node {
 	return Node{key: key, kind: document, nodes: nodes}
 }
 
-// If returns a node under a condition, and none otherwise.
+// If returns a node if a condition holds, and the zero Node otherwise.
 func If(condition bool, n Node) Node {
 	if !condition {
 		return Node{}
@@ -83,7 +81,7 @@ func Append(dst []byte, indent int, fields ...Node) []byte {
 
 // AppendItem appends a mapping as an item of a list.
 func AppendItem(dst []byte, indent int, fields ...Node) []byte {
-	first := true // whose line has the dash
+	first := true // the first line has the dash
 	for i := range fields {
 		if !fields[i].absent() {
 			dst = fields[i].append(dst, indent+2, first)
@@ -98,7 +96,7 @@ func (n *Node) absent() bool {
 	return n.kind == absent || (n.kind == mapping || n.kind == list) && len(n.nodes) == 0
 }
 
-// append appends the node at an indentation, two less with a dash.
+// append appends the node at an indentation, which a dash reduces by two.
 func (n *Node) append(dst []byte, indent int, dash bool) []byte {
 	if n.absent() {
 		return dst

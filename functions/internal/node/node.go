@@ -20,7 +20,7 @@ type Field struct {
 	Value any
 }
 
-// Map returns fields of keys and values in turn. It leaves out values that are nil.
+// Map returns fields from alternating keys and values. It omits values that are nil.
 func Map(pairs ...any) (f Fields) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != nil {
@@ -30,7 +30,7 @@ func Map(pairs ...any) (f Fields) {
 	return f
 }
 
-// Or returns what a pointer points to, or the fallback for nil.
+// Or returns the value of a pointer, or the fallback for nil.
 func Or[T any](p *T, fallback T) T {
 	if p == nil {
 		return fallback
@@ -48,7 +48,7 @@ func Some(pairs ...any) Fields {
 	return Map(pairs...)
 }
 
-// Given returns a value, or nil for one that is zero or empty.
+// Given returns a value, or nil if it is zero or empty.
 func Given(value any) any {
 	if v := reflect.ValueOf(value); v.IsZero() ||
 		(v.Kind() == reflect.Slice || v.Kind() == reflect.Map) &&
@@ -58,7 +58,7 @@ func Given(value any) any {
 	return value
 }
 
-// Get returns the value of a field, nil if there is none.
+// Get returns the value of a field, or nil.
 func (f Fields) Get(key string) any {
 	for _, field := range f {
 		if field.Key == key {
@@ -97,7 +97,7 @@ func (f Fields) Node() *yaml.Node {
 	return n
 }
 
-// Encode makes a tree of a value: Fields, a tree, or what the YAML library takes.
+// Encode returns a value as a tree: Fields, a tree, or a value that the YAML library encodes.
 func Encode(value any) *yaml.Node {
 	switch value := value.(type) {
 	case *yaml.Node:
@@ -111,7 +111,7 @@ func Encode(value any) *yaml.Node {
 	}
 	var n yaml.Node
 	if err := n.Encode(value); err != nil {
-		// plain values of JSON always do
+		// Plain JSON values always encode.
 		panic(fmt.Sprintf("node: %T does not encode: %v", value, err))
 	}
 	return &n
@@ -125,7 +125,7 @@ func list[T any](items []T) *yaml.Node {
 	return n
 }
 
-// Get follows keys through mappings. It returns nil if there is nothing, or null.
+// Get follows keys through mappings. It returns nil if the value is missing or null.
 func Get(n *yaml.RNode, keys ...string) *yaml.RNode {
 	for _, key := range keys {
 		if n == nil || n.YNode().Kind != yaml.MappingNode {
@@ -170,7 +170,7 @@ func Set(n *yaml.RNode, key string, value any) {
 	n.YNode().Content = append(n.YNode().Content, Encode(key), set)
 }
 
-// Ensure returns the mapping in a field, which it makes if there is none.
+// Ensure returns the mapping in a field, and creates it if it is missing.
 func Ensure(n *yaml.RNode, key string) *yaml.RNode {
 	if have := Get(n, key); have != nil && have.YNode().Kind == yaml.MappingNode {
 		return have
@@ -179,7 +179,7 @@ func Ensure(n *yaml.RNode, key string) *yaml.RNode {
 	return Get(n, key)
 }
 
-// Extend appends items to a list, which it makes if there is none.
+// Extend appends items to a list, and creates it if it is missing.
 func Extend(n *yaml.RNode, key string, items ...Fields) {
 	have := Get(n, key)
 	if have == nil || have.YNode().Kind != yaml.SequenceNode {

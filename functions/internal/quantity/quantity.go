@@ -1,5 +1,4 @@
-// Package quantity reads Kubernetes quantities, and takes the part of one that a
-// ratio says.
+// Package quantity parses Kubernetes quantities and multiplies them by a ratio.
 package quantity
 
 import (
@@ -9,15 +8,14 @@ import (
 	"strings"
 )
 
-// Ratio is requests divided by limits: above 0 and at most 1, with at most four
-// decimals.
+// Ratio is requests divided by limits: above 0 and at most 1, with at most four decimals.
 type Ratio struct {
 	parts int64 // of 10,000
 }
 
 const ratioParts = 10_000
 
-// Whole is the ratio at which requests are the limits.
+// Whole is the ratio at which requests equal the limits.
 var Whole = Ratio{ratioParts}
 
 // ParseRatio reads a ratio from a decimal number.
@@ -35,7 +33,7 @@ func ParseRatio(text string) (Ratio, error) {
 	return Ratio{r.Num().Int64()}, nil
 }
 
-// String returns the four decimals that the annotation has.
+// String returns the ratio with four decimals, as in the annotation.
 func (r Ratio) String() string {
 	return fmt.Sprintf("%d.%04d", r.parts/ratioParts, r.parts%ratioParts)
 }
@@ -43,8 +41,8 @@ func (r Ratio) String() string {
 // Whole reports whether requests stay as they are.
 func (r Ratio) Whole() bool { return r.parts == ratioParts }
 
-// CPU returns limit times ratio, cut off behind whole thousandths of a core, the
-// way Kubernetes writes them: "500m", "2", "1k".
+// CPU returns limit times ratio, truncated to whole thousandths of a core, as Kubernetes writes
+// them: "500m", "2", "1k".
 //
 // Source: 003, "Overcommit Calculation".
 func CPU(limit string, ratio Ratio) (string, error) {
@@ -55,8 +53,8 @@ func CPU(limit string, ratio Ratio) (string, error) {
 	return formatCPU(ratio.of(v.Mul(v, big.NewRat(1000, 1)))), nil
 }
 
-// Memory returns limit times ratio, cut off behind whole bytes, the way Kubernetes
-// writes them with binary suffixes: "512Mi", "858993459".
+// Memory returns limit times ratio, truncated to whole bytes, as Kubernetes writes them with binary
+// suffixes: "512Mi", "858993459".
 func Memory(limit string, ratio Ratio) (string, error) {
 	v, err := Parse(limit)
 	if err != nil {
@@ -65,13 +63,13 @@ func Memory(limit string, ratio Ratio) (string, error) {
 	return formatMemory(ratio.of(v)), nil
 }
 
-// of multiplies and cuts off the fraction.
+// of multiplies v by the ratio and truncates the result.
 func (r Ratio) of(v *big.Rat) *big.Int {
 	v.Mul(v, big.NewRat(r.parts, ratioParts))
 	return new(big.Int).Quo(v.Num(), v.Denom())
 }
 
-// suffixes are those of Kubernetes quantities.
+// suffixes are the suffixes of Kubernetes quantities.
 var suffixes = map[string]struct {
 	base, exponent int64
 }{
@@ -80,10 +78,10 @@ var suffixes = map[string]struct {
 	"Ki": {2, 10}, "Mi": {2, 20}, "Gi": {2, 30}, "Ti": {2, 40}, "Pi": {2, 50}, "Ei": {2, 60},
 }
 
-// maxQuantity is where Kubernetes stops counting.
+// maxQuantity is the largest quantity of Kubernetes.
 var maxQuantity = new(big.Rat).SetInt64(1<<63 - 1)
 
-// maxDigits bounds the work that a quantity can make.
+// maxDigits bounds the length of a number, because parsing takes time quadratic in it.
 const maxDigits = 64
 
 // Parse reads a Kubernetes quantity that is not negative: digits with an
@@ -142,7 +140,7 @@ func formatCPU(thousandths *big.Int) string {
 	return shorten(thousandths, 1000, "m", "", "k", "M", "G", "T", "P", "E")
 }
 
-// formatMemory takes decimal suffixes below 1024, as Kubernetes does.
+// formatMemory uses decimal suffixes below 1024, as Kubernetes does.
 func formatMemory(bytes *big.Int) string {
 	if bytes.Cmp(big.NewInt(1024)) < 0 {
 		return shorten(bytes, 1000, "", "k")
@@ -150,8 +148,8 @@ func formatMemory(bytes *big.Int) string {
 	return shorten(bytes, 1024, "", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 }
 
-// shorten writes v with the last of the suffixes, each of which is base times the one before,
-// that leaves a whole number.
+// shorten writes v with the largest of the suffixes that leaves a whole number. Each suffix
+// multiplies the previous one by base.
 func shorten(v *big.Int, base int64, suffixes ...string) string {
 	i := 0
 	for ; i < len(suffixes)-1 && v.Sign() != 0; i++ {

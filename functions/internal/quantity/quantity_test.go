@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// calculations are limits, ratios and the requests that follow, each worked out
-// by hand. "Resource Management" of 003 says how.
+// calculations are limits, ratios and the resulting requests, each calculated by hand after
+// "Resource Management" of 003.
 var calculations = []struct{ limit, ratio, cpu, memory string }{
 	// The ratios of 003.
 	{"1", "0.2", "200m", "0"},

@@ -1,6 +1,6 @@
-// Package scalar writes strings that came from people as scalars of the formats
-// that rendered files are in, so that nothing they hold can end a string, start
-// a key or be expanded. The appended text is always a single line.
+// Package scalar writes untrusted strings as scalars of the formats of rendered files, so that
+// their content cannot end a string, start a key or be expanded. The appended text is always a
+// single line.
 package scalar
 
 import (
@@ -21,11 +21,10 @@ const (
 	otel
 )
 
-// dollars is how formats that expand ${NAME} write a dollar sign before a brace.
+// dollars are the escapes of a dollar sign before a brace, in formats that expand ${NAME}.
 var dollars = [...]string{hcl: `\u0024`, otel: "$$"}
 
-// AppendYAML appends s as a double-quoted YAML scalar, which is JSON too
-// wherever s is printable.
+// AppendYAML appends s as a double-quoted YAML scalar, which is also JSON if s is printable.
 func AppendYAML(dst []byte, s string) []byte { return appendQuoted(dst, s, yaml) }
 
 func appendQuoted(dst []byte, s string, f form) []byte {
@@ -37,8 +36,8 @@ func appendQuoted(dst []byte, s string, f form) []byte {
 	return append(appendEscaped(dst, s, f), '"')
 }
 
-// AppendPlain appends s as a plain YAML scalar where it can be nothing but that
-// string, and double-quoted otherwise.
+// AppendPlain appends s as a plain YAML scalar if YAML reads it as that string, and double-quoted
+// otherwise.
 func AppendPlain(dst []byte, s string) []byte {
 	if Plain(s) {
 		return append(dst, s...)
@@ -46,7 +45,7 @@ func AppendPlain(dst []byte, s string) []byte {
 	return AppendYAML(dst, s)
 }
 
-// PlainText returns what AppendPlain appends.
+// PlainText returns s as AppendPlain writes it.
 func PlainText(s string) string { return string(AppendPlain(nil, s)) }
 
 // AppendSpaces appends n spaces.
@@ -69,19 +68,17 @@ func AppendInner(dst []byte, s string) []byte {
 // AppendJSON appends s as a JSON string.
 func AppendJSON(dst []byte, s string) []byte { return appendQuoted(dst, s, json) }
 
-// AppendHCL appends s as an HCL 1 string, as spiffe-helper's helper.conf has
-// them. "${" starts an interpolation there.
+// AppendHCL appends s as an HCL 1 string for spiffe-helper's helper.conf, where "${" starts an
+// interpolation.
 func AppendHCL(dst []byte, s string) []byte { return appendQuoted(dst, s, hcl) }
 
-// AppendOTel appends s as a double-quoted YAML scalar of an OpenTelemetry
-// configuration file, where ${NAME} is an environment variable and $$ a dollar
-// sign. Portable has to hold for s.
+// AppendOTel appends s as a double-quoted YAML scalar of an OpenTelemetry configuration file, where
+// ${NAME} is an environment variable and $$ a dollar sign. It requires that s is Portable.
 func AppendOTel(dst []byte, s string) []byte { return appendQuoted(dst, s, otel) }
 
-// Portable reports whether every OpenTelemetry loader reads what AppendOTel
-// writes as s. They differ on a doubled dollar sign, on "${" that is not followed
-// by a variable's name and "}", and on a name behind "{" that takes its "}" from
-// a variable.
+// Portable reports whether every OpenTelemetry loader reads the output of AppendOTel as s. Loaders
+// differ on a doubled dollar sign, on "${" without a variable's name and "}", and on a name after
+// "{" that takes its "}" from a variable.
 func Portable(s string) bool {
 	for {
 		i := strings.IndexAny(s, "${")
@@ -120,13 +117,13 @@ func variable(s string) bool {
 	return s != "" && !digit(s[0])
 }
 
-// AppendEnv appends s as the double-quoted value of an environment variable in
-// a container, where Kubernetes expands $(NAME) and reads $$ as a dollar sign.
+// AppendEnv appends s as the double-quoted value of a container's environment variable, where
+// Kubernetes expands $(NAME) and reads $$ as a dollar sign.
 func AppendEnv(dst []byte, s string) []byte {
 	return append(AppendEnvInner(append(dst, '"'), s), '"')
 }
 
-// AppendEnvInner appends s for the inside of such a value.
+// AppendEnvInner appends s for the inside of an environment variable's double-quoted value.
 func AppendEnvInner(dst []byte, s string) []byte {
 	for {
 		literal, rest, found := strings.Cut(s, "$")
@@ -139,8 +136,8 @@ func AppendEnvInner(dst []byte, s string) []byte {
 	}
 }
 
-// AppendPath appends an absolute path as a plain YAML scalar where it can be
-// nothing else, and double-quoted otherwise.
+// AppendPath appends an absolute path as a plain YAML scalar if it has no special characters, and
+// double-quoted otherwise.
 func AppendPath(dst []byte, p string) []byte {
 	if len(p) > 1 && p[0] == '/' {
 		for i := 1; ; i++ {
@@ -187,8 +184,8 @@ func clean(s string) bool {
 	return true
 }
 
-// printable reports whether YAML 1.2 takes r unescaped in any scalar and no
-// reader takes it for a line break. What it does not take has four hexadecimal digits.
+// printable reports whether YAML 1.2 allows r unescaped in every scalar and no reader treats it as
+// a line break. All runes that it does not allow have four hexadecimal digits.
 func printable(r rune) bool {
 	switch {
 	case r < ' ', r >= 0x7f && r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff:
@@ -199,8 +196,8 @@ func printable(r rune) bool {
 	return true
 }
 
-// Plain reports whether s needs no quotes in YAML: a letter followed by characters without
-// a meaning in YAML, and not a word that YAML 1.1 reads as a boolean or null.
+// Plain reports whether s needs no quotes in YAML: it is a letter followed by characters without a
+// meaning in YAML, and not a word that YAML 1.1 reads as a boolean or null.
 func Plain(s string) bool {
 	if s == "" || !letter(s[0]) {
 		return false
@@ -224,9 +221,8 @@ func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// Int returns the whole number that a plain YAML scalar is to the API server:
-// decimal, octal, hexadecimal or binary, with underscores between the digits, or
-// a float that is whole.
+// Int returns the whole number that the API server reads from a plain YAML scalar: decimal, octal,
+// hexadecimal or binary, with underscores between the digits, or a float that is whole.
 func Int(s string) (int, bool) {
 	if s == "" || strings.IndexByte("+-.0123456789", s[0]) < 0 {
 		return 0, false

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestFormulas compiles and runs formulas as KEDA does, with its library. The names in
-// those that compile are known to the render: asyncactor's own test says so.
+// TestFormulas compiles and runs formulas with KEDA's library. asyncactor's own test checks that a
+// render knows the names in those that compile.
 func TestFormulas(t *testing.T) {
 	text, err := os.ReadFile("../../../asyncactor/testdata/formulas.yaml")
 	if err != nil {

@@ -127,8 +127,7 @@ func checkEnv(t *testing.T, s string) {
 	}
 }
 
-// expand is what the kubelet does to a variable's value, with every variable
-// set to "<expanded>".
+// expand expands a variable's value as the kubelet does, with every variable set to "<expanded>".
 func expand(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -183,7 +182,7 @@ func FuzzScalars(f *testing.F) {
 	})
 }
 
-// TestInt compares with what the API server's clients read.
+// TestInt compares with the API server's clients.
 func TestInt(t *testing.T) {
 	for _, s := range append(awkward(), "8080", "0x1F90", "0X1f90", "017620", "0o17620", "0b1111",
 		"8_080", "+8080", "-1", "0", "8080.0", "8.08e3", "8080.5", "0x", "0x1p4", ".inf", "inf",

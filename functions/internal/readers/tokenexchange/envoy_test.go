@@ -194,7 +194,7 @@ func TestRequiredScopes(t *testing.T) {
 		t.Errorf("the last rule is %v", last)
 	}
 
-	// allowed is what RBAC says of a path and a token's scopes.
+	// allowed evaluates RBAC for a path and a token's scopes.
 	rbac := filters["envoy.filters.http.rbac"].(*rbacv3.RBAC).GetRules()
 	full := func(pattern, text string) bool {
 		return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(text)

@@ -39,7 +39,7 @@ func kagenti() *api.RenderConfig {
 		Trace: &api.TraceSpec{}}}
 }
 
-// settings are those of the weather agent under cfg and te, which may be nil.
+// settings returns the settings of the weather agent with cfg and te, which may be nil.
 func settings(t *testing.T, cfg *api.RenderConfig, te *api.TokenExchange) *identity.Settings {
 	t.Helper()
 	base, findings := sidecars.All().Base(cfg)
