@@ -51,7 +51,7 @@ func (c *Checker) annotations(s *Settings, all []Annotation) {
 	}
 }
 
-// annotate takes the value of an annotation. A list is added to the one before.
+// annotate applies the value of an annotation. The items of a list are added to the previous ones.
 func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 	var items []string
 	for item := range strings.SplitSeq(content, ",") {
@@ -97,8 +97,8 @@ func (x *setting) annotate(c *Checker, s *Settings, field, content string) {
 	}
 }
 
-// unknown warns of an annotation that is close to one of ours. Others share
-// the prefix, and theirs are theirs.
+// unknown warns of an annotation that is close to a known one. Other annotations under the shared
+// prefix belong to other programs.
 func (c *Checker) unknown(s *Settings, name, field string) {
 	best := text.Nearest(name, s.Profile.all.AnnotationNames())
 	hint := "did you mean " + best + "?"

@@ -87,8 +87,8 @@ func TestAuthBridgeKeys(t *testing.T) {
 	}
 }
 
-// TestAgentRuntime: an AgentRuntime wins over the configuration, and says what it
-// cannot be rendered to.
+// TestAgentRuntime: an AgentRuntime overrides the configuration, and its settings that cannot be
+// rendered are findings.
 func TestAgentRuntime(t *testing.T) {
 	base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
 		"spec: {profile: authbridge, "+issuer+"}"))
@@ -108,7 +108,7 @@ func TestAgentRuntime(t *testing.T) {
 		got); diff != "" {
 		t.Error(diff)
 	}
-	// Envoy gets its traffic from iptables whatever the resource says.
+	// Envoy gets its traffic from iptables, whichever value the resource has.
 	if s, findings = resolve(
 		"authBridgeMode: envoy-sidecar, egressEnforcement: none"); len(findings) > 0 ||
 		!s.On(sidecars.ProxyInit) || s.AuthBridge.MTLS != "disabled" {
@@ -131,8 +131,8 @@ func TestAgentRuntime(t *testing.T) {
 	}
 }
 
-// TestAuthBridgeIssuer: a workload that presents itself to the author's Keycloak under a
-// name that may not be Keycloak's is a warning, until somebody names the issuer.
+// TestAuthBridgeIssuer: a workload that presents itself to the author's Keycloak under a name that
+// may not be Keycloak's is a warning, unless the issuer is set.
 func TestAuthBridgeIssuer(t *testing.T) {
 	for spec, want := range map[string][]string{
 		"": nil,

@@ -15,16 +15,16 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Checker collects what is wrong with values of one object.
+// Checker collects the findings about the values of one object.
 type Checker struct {
 	origin *api.Origin
 	object finding.Ref
-	// By is the kind of input. It says where the object has the field of a setting.
+	// By is the kind of input, which determines the path of a setting's field in the object.
 	By       Input
 	findings []finding.Finding
 }
 
-// Add reports what is wrong with the value of a setting.
+// Add adds a finding about the value of a setting.
 func (c *Checker) Add(severity finding.Severity, rule, field, message, hint string) {
 	field = c.By.field(field)
 	c.findings = append(c.findings, finding.Finding{
@@ -46,12 +46,12 @@ func (c *Checker) Warning(rule, field, message, hint string) {
 
 // OtherProfile reports a key that the profile does not have.
 func (c *Checker) OtherProfile(s *Settings, field, key string) {
-	c.Error("identity/other-profile", field, fmt.Sprintf("the profile %s has no %s", s.Profile.Name,
-		key),
+	c.Error("identity/other-profile", field,
+		fmt.Sprintf("the profile %s has no %s", s.Profile.Name, key),
 		"remove it, or set spec.profile to one that has it")
 }
 
-// needless says once for an input which of its fields the profile does without.
+// needless reports, once for an input, the fields that the profile does not need.
 func (c *Checker) needless(s *Settings, fields []string) {
 	if len(fields) == 0 {
 		return
@@ -76,11 +76,11 @@ func (c *Checker) OneOf(field, value string, allowed ...string) {
 	}
 }
 
-// check reports what is wrong with a value, and whether nothing is.
+// check reports faults of a value and returns whether it is right.
 type check func(c *Checker, field, value string) (right bool)
 
-// fault is something that a value must not be. In the message, %q and %s are the value, and
-// %d is the directory of a socket.
+// fault is a forbidden property of a value. In the message, %q and %s are the value, and %d is the
+// directory of a socket.
 type fault struct {
 	rule          string
 	is            func(value string) bool
@@ -102,7 +102,7 @@ func forbid(faults ...fault) check {
 	}
 }
 
-// checkText takes anything that fits on one line.
+// checkText accepts any text on one line that is not empty.
 var checkText = forbid(
 	fault{"empty", func(v string) bool { return v == "" }, "an empty value",
 		"set a value, or leave the field out for the default"},
@@ -110,7 +110,7 @@ var checkText = forbid(
 		return strings.IndexFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) >= 0
 	}, "the value holds a line break or another control character", "write it on one line"})
 
-// line forbids the faults of a text that fits on one line.
+// line forbids the faults of checkText and further ones.
 func line(faults ...fault) check {
 	more := forbid(faults...)
 	return func(c *Checker, field, value string) bool {
@@ -118,10 +118,12 @@ func line(faults ...fault) check {
 	}
 }
 
-// has reports texts with one of the characters, and beyond texts with others.
+// has returns a condition that holds for texts with one of the characters.
 func has(characters string) func(string) bool {
 	return func(v string) bool { return strings.ContainsAny(v, characters) }
 }
+
+// beyond returns a condition that holds for texts that begin or end with another character.
 
 func beyond(characters string) func(string) bool {
 	return func(v string) bool { return strings.Trim(v, characters) != "" }
@@ -135,7 +137,7 @@ func number(is func(n int) bool) func(string) bool {
 	}
 }
 
-// not reverses a condition.
+// not negates a condition.
 func not(is func(string) bool) func(string) bool {
 	return func(v string) bool { return !is(v) }
 }
@@ -145,7 +147,7 @@ const (
 	proxyUser = "use an ID that only the proxies have, such as 1337"
 )
 
-// checks are those that the settings name.
+// checks are the checks that rows of settings.yaml name.
 var checks = map[string]check{
 	"": checkText, "url": checkURL, "scope": checkScope,
 
@@ -171,7 +173,7 @@ var checks = map[string]check{
 			"client-registration needs the Keycloak administrator's credentials",
 			"name a Secret with the keys KEYCLOAK_ADMIN_USERNAME and KEYCLOAK_ADMIN_PASSWORD"},
 		fault{"bad-secret-name", not(ValidName), "this is not the name of a Secret",
-			"use lower-case letters, digits, dashes and dots"}), // it may be what is in one
+			"use lower-case letters, digits, dashes and dots"}), // the message may not quote a secret
 	"uid": forbid(
 		fault{"bad-uid", number(func(n int) bool { return n == 0 }),
 			"the proxies must not run as root, and root's traffic must not bypass them", proxyUser},
@@ -234,7 +236,7 @@ var checks = map[string]check{
 	},
 }
 
-// Checks of what lists and the RenderConfig have.
+// Checks of items of lists and of fields of the RenderConfig.
 var (
 	pathPattern = line(fault{"bad-path", func(v string) bool {
 		_, err := path.Match(v, "/")
@@ -257,13 +259,13 @@ var (
 			return strings.Count(v, "{") != strings.Count(v, "}") ||
 				strings.Count(v, "[") != strings.Count(v, "]") || strings.HasSuffix(v, `\`)
 		}, "%q is not a complete pattern", "close each brace and bracket"})
-	// checkPortable refuses what OpenTelemetry's loaders would read differently.
+	// checkPortable refuses texts that OpenTelemetry's loaders read differently.
 	checkPortable = forbid(fault{"dollar", not(scalar.Portable),
 		"the value holds a dollar sign or a brace that OpenTelemetry's loaders interpret " +
 			"differently",
 		"leave out $$, ${ without a variable's name, and { that is not closed"})
 	checkHostPort = forbid(fault{"bad-endpoint", func(v string) bool {
-		// What is true of the host and port of a URL is true of them alone.
+		// A host and port are valid alone if they are valid in a URL.
 		u, err := url.Parse("http://" + v)
 		return err != nil || u.Host != v || u.Hostname() == "" || !validPort(u.Port()) ||
 			strings.Contains(v, " ")
@@ -292,8 +294,7 @@ func checkURL(c *Checker, field, value string) bool {
 	return false
 }
 
-// remedy says how to correct a value: by a hint, unless it has a variable that is replaced
-// too late.
+// remedy returns the hint about a value, unless it has a variable that is replaced too late.
 func remedy(value, hint string) string {
 	if strings.Contains(value, "${") {
 		return "a render reads it before Flux or another program replaces the variable: write " +
@@ -302,7 +303,7 @@ func remedy(value, hint string) string {
 	return hint
 }
 
-// checkEndpoint takes host:port or a URL.
+// checkEndpoint checks host:port or a URL.
 func checkEndpoint(c *Checker, field, value string) {
 	if strings.Contains(value, "://") {
 		checkURL(c, field, value)
@@ -312,7 +313,7 @@ func checkEndpoint(c *Checker, field, value string) {
 	checkPortable(c, field, value)
 }
 
-// socketPath is the path of a socket without the scheme that may be before it.
+// socketPath returns the path of a socket without its optional scheme.
 func socketPath(value string) string { return strings.TrimPrefix(value, "unix://") }
 
 // clientNameVariables are the placeholders of a client name.
@@ -338,12 +339,11 @@ func ValidName(s string) bool {
 	return true
 }
 
-// IsImage reports whether a text may be the reference of an image. It leaves the
-// finer points to the registries.
+// IsImage reports whether a text may be the reference of an image. Registries check the rest.
 func IsImage(text string) bool { return text != "" && !strings.ContainsAny(text, " \t\n\"'\\") }
 
-// resources finds components that request more than their limit, of those that
-// differ from than; nil is all of them.
+// checkResources reports components that request more than their limit. It skips components that
+// equal those of than; nil skips none.
 func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 	origin := c.origin
 	defer func() { c.origin = origin }()
@@ -379,7 +379,7 @@ func checkResources(c *Checker, s, than *Settings, annotations []Annotation) {
 	}
 }
 
-// exclude checks the globs of files.
+// checkExclude checks the globs of files.
 func checkExclude(c *Checker, globs []string) {
 	for i, g := range globs {
 		_, err := path.Match(strings.ReplaceAll(g, "**", "*"), "")

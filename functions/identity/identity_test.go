@@ -31,7 +31,7 @@ func decode[T any](t testing.TB, text string) *T {
 	return v
 }
 
-// brief is what a table says of findings: severity, rule and field.
+// brief returns the columns of a table of findings: severity, rule and field.
 func brief(findings []finding.Finding) []string {
 	var out []string
 	for _, f := range findings {
@@ -97,8 +97,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestDerivedURLs: what follows from the realm follows the realm, until someone
-// says otherwise.
+// TestDerivedURLs: the URLs of the realm follow the realm unless they are set.
 func TestDerivedURLs(t *testing.T) {
 	base, _ := sidecars.All().Base(decode[api.RenderConfig](t,
 		`spec: {profile: kagenti, identity: {inbound: {validation: {issuer: "https://idp.example.com/realms/x"}}}}`))
@@ -173,7 +172,7 @@ func TestComponents(t *testing.T) {
 			annotations: []identity.Annotation{{Key: "kagenti.io/auth-proxy", Value: "enabled"}},
 			want:        every,
 		},
-		// What the base cannot have together must not turn off what a CR has.
+		// A contradiction in the base must not turn off the settings of a custom resource.
 		"CR back on": {
 			config: "profile: kagenti, identity: {outbound: {enabled: false}, spiffe: " +
 				"{enabled: false}}", te: "outbound: {enabled: true}, spiffe: {enabled: true}",
@@ -366,7 +365,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestProbes: the root is where agents take requests, and stays closed.
+// TestProbes: agents receive requests at the root, which stays closed.
 func TestProbes(t *testing.T) {
 	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()
@@ -401,8 +400,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestBaseIsNotShared: what one workload adds to a list must not reach another.
-// The lists have room behind their end, as decoded ones do.
+// TestBaseIsNotShared: an item that one workload adds to a list must not reach another one. The
+// lists have spare capacity, as decoded ones do.
 func TestBaseIsNotShared(t *testing.T) {
 	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	base.Outbound.ExcludePorts = append(make([]int, 0, 8), 8080)

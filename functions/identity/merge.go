@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/api"
 )
 
-// written notes the fields of a specification that are set, by their paths: booleans,
-// numbers, texts and lists, and nil for a mapping.
+// written collects the fields of a specification that are set, by their paths: booleans, numbers,
+// texts and lists, and nil for a mapping.
 func written(set map[string]any, spec reflect.Value, path string) {
 	switch spec.Kind() {
 	case reflect.Pointer:
@@ -27,7 +27,7 @@ func written(set map[string]any, spec reflect.Value, path string) {
 			value := spec.Field(i)
 			if kind := value.Kind(); (kind == reflect.Pointer || kind == reflect.Slice ||
 				kind == reflect.Map) && value.IsNil() {
-				continue // before its path costs anything
+				continue // before its path is composed
 			}
 			name, _, _ := strings.Cut(spec.Type().Field(i).Tag.Get("json"), ",")
 			if path != "" {
@@ -35,7 +35,7 @@ func written(set map[string]any, spec reflect.Value, path string) {
 			}
 			written(set, value, name)
 		}
-	case reflect.String: // also quantities and numbers as their authors wrote them
+	case reflect.String: // also quantities and numbers, as written
 		set[path] = spec.String()
 	case reflect.Int:
 		set[path] = int(spec.Int())
@@ -44,8 +44,8 @@ func written(set map[string]any, spec reflect.Value, path string) {
 	}
 }
 
-// merge puts the fields of a specification into s, and checks each value at its source.
-// path is that of the specification in the table.
+// merge merges the fields of a specification into s, and checks each value at its source. path is
+// the path of the specification in the table.
 func (c *Checker) merge(s *Settings, spec any, path string) {
 	set := make(map[string]any)
 	written(set, reflect.ValueOf(spec), path)
@@ -94,7 +94,7 @@ func (c *Checker) merge(s *Settings, spec any, path string) {
 	}
 }
 
-// imply adds what other fields say of those that are not set.
+// imply adds settings that follow from other fields and are not set.
 func imply(set map[string]any) {
 	const registration, sampling, scopes = "clientRegistration.", "trace.sampling.",
 		"outbound.tokenExchange.defaultTarget.scopes"
@@ -116,11 +116,11 @@ func imply(set map[string]any) {
 		set[sampling+"type"] = "probabilistic"
 	}
 	if list, _ := set[scopes].([]string); len(list) == 0 {
-		delete(set, scopes) // an empty list sets none
+		delete(set, scopes) // an empty list keeps the default
 	}
 }
 
-// incomplete finds settings that lack another one, in the input that has them.
+// incomplete reports settings without a setting that they require, at the input that has them.
 func (c *Checker) incomplete(s *Settings, set map[string]any) {
 	if _, found := set["trace.sampling"]; found &&
 		strings.HasSuffix(s.Trace.SamplerType, "probabilistic") && s.Trace.SamplerRate == "" {
@@ -134,7 +134,7 @@ func (c *Checker) incomplete(s *Settings, set map[string]any) {
 	}
 }
 
-// put checks a value and keeps it. field is where it is set.
+// put checks a value and stores it. field is the path at which it is set.
 func (x *setting) put(c *Checker, s *Settings, field string, value any) {
 	if x.list.merge != nil {
 		x.list.merge(c, s, field, value)
@@ -204,7 +204,7 @@ func mergeRules(c *Checker, s *Settings, at string, value any) {
 	s.Outbound.Rules = rules
 }
 
-// attributes merges resource attributes, one by one.
+// mergeAttributes merges resource attributes by name.
 func mergeAttributes(c *Checker, s *Settings, field string, value any) {
 	own, all := value.(map[string]string), make(map[string]string)
 	for _, a := range s.Trace.Attributes {
@@ -223,7 +223,7 @@ func mergeAttributes(c *Checker, s *Settings, field string, value any) {
 	}
 }
 
-// exporters merges exporters, whose list replaces the one before.
+// mergeExporters replaces the exporters by the given list.
 func mergeExporters(c *Checker, s *Settings, field string, value any) {
 	all := value.([]api.ExporterSpec)
 	s.Trace.Exporters = make([]Exporter, len(all))

@@ -11,13 +11,13 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// MaxName is how many characters a rendered object's name has at most, so that it fits a label.
+// MaxName is the maximum length of a rendered object's name, so that it fits into a label.
 const MaxName = 63
 
-// longestAffix is more than any name adds to that of its workload.
+// longestAffix exceeds the length of every affix that a name adds to its workload's.
 const longestAffix = 20
 
-// Object is one that is generated for a workload.
+// Object is a kind of object that is generated for a workload.
 type Object int
 
 // The objects of a workload.
@@ -27,7 +27,7 @@ const (
 	OwnServiceAccount
 )
 
-// affixes are what the name of an object adds to the workload's.
+// affixes returns the affixes that the name of an object adds to the workload's.
 func (p *Profile) affixes(of Object) (prefix, suffix string) {
 	switch {
 	case of == TraceConfigMap:
@@ -45,18 +45,18 @@ func (p *Profile) name(of Object, workload string) string {
 	return shorten(prefix, workload, suffix)
 }
 
-// ConfigMapName is the ConfigMap that holds the files of a workload's sidecars.
+// ConfigMapName returns the name of the ConfigMap with the files of a workload's sidecars.
 func (p *Profile) ConfigMapName(workload string) string {
 	return p.name(TokenExchangeConfigMap, workload)
 }
 
-// TokenExchangeName is the ConfigMap that holds the sidecars' files.
+// TokenExchangeName returns the name of the ConfigMap with the files of the sidecars.
 func (s *Settings) TokenExchangeName() string { return s.Profile.ConfigMapName(s.Subject.Name) }
 
-// TraceName is the ConfigMap that holds the application's tracing settings.
+// TraceName returns the name of the ConfigMap with the application's tracing settings.
 func (s *Settings) TraceName() string { return s.Profile.name(TraceConfigMap, s.Subject.Name) }
 
-// Scalar is the name of an object as a YAML scalar.
+// Scalar returns the name of an object as a YAML scalar.
 func (s *Settings) Scalar(of Object) string {
 	prefix, suffix := s.Profile.affixes(of)
 	name := shorten(prefix, s.Subject.Name, suffix)
@@ -68,7 +68,7 @@ func (s *Settings) Scalar(of Object) string {
 
 // ShortName returns name+suffix if that has at most 63 characters. Otherwise it cuts the name and
 // inserts a hash of it before the suffix, so that two long names with a common beginning stay
-// apart. Equal arguments yield equal names.
+// distinct. Equal arguments yield equal names.
 func ShortName(name, suffix string) string { return shorten("", name, suffix) }
 
 func shorten(prefix, name, suffix string) string {
@@ -83,8 +83,8 @@ func shorten(prefix, name, suffix string) string {
 // Shortened reports whether ShortName has to cut.
 func Shortened(name, suffix string) bool { return len(name)+len(suffix) > MaxName }
 
-// shortened are the names of the workload's ConfigMaps that had to be cut, with what they
-// would be.
+// shortened returns the names of the workload's ConfigMaps that had to be cut, each with the full
+// name.
 func (s *Settings) shortened() (names [][2]string) {
 	if len(s.Subject.Name) < MaxName-longestAffix {
 		return nil
@@ -102,8 +102,8 @@ func (s *Settings) shortened() (names [][2]string) {
 // ManagedBy is the label of generated objects, with the value "armature".
 const ManagedBy = "app.kubernetes.io/managed-by"
 
-// AppendMetadata appends the metadata of an object generated for another one. name and of are
-// YAML scalars; of is the kind and the name of the other one, and has a slash between them.
+// AppendMetadata appends the metadata of an object generated for another one. name and of are YAML
+// scalars; of is the kind and the name of the other object, separated by a slash.
 func AppendMetadata(dst []byte, name, namespace, of string) []byte {
 	dst = append(append(dst, "metadata:\n  name: "...), name...)
 	if namespace != "" {
@@ -126,8 +126,8 @@ func (s *Settings) AppendMetadata(dst []byte, of Object) []byte {
 // unsubstituted keeps Flux's postBuild from replacing ${NAME} in an object.
 const unsubstituted = "    kustomize.toolkit.fluxcd.io/substitute: disabled\n"
 
-// AppendConfigMap appends a ConfigMap of the workload as a YAML document without
-// separators. data appends what comes after its metadata.
+// AppendConfigMap appends a ConfigMap of the workload as a YAML document without separators. data
+// appends the part after its metadata.
 func (s *Settings) AppendConfigMap(dst []byte, of Object,
 	data func([]byte, *Settings) []byte) []byte {
 	dst = s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ConfigMap\n"...), of)

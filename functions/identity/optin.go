@@ -8,26 +8,25 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// OptIn is what labels say about a workload.
+// OptIn is the opt-in of a workload according to its labels.
 type OptIn struct {
 	// Inject says whether the workload gets the identity infrastructure.
 	Inject bool
-	// Refused says that a label says no, and not only nothing.
+	// Refused says that a label opts out explicitly.
 	Refused bool
-	// NoSPIFFELabel says that the label that the configuration demands is missing.
+	// NoSPIFFELabel says that the label that the configuration requires is missing.
 	NoSPIFFELabel bool
 	// Spiffe says whether it gets a SPIFFE identity.
 	Spiffe bool
 }
 
-// optIn reads the opt-in of a workload from its own labels and those of its
-// pod template: <prefix>/inject, and <prefix>/spiffe or its alias
-// <prefix>/spire, each "enabled" or "disabled". Labels that contradict each
-// other, and other values, are errors. A workload that an AgentRuntime asks for opts in
-// unless a label says no.
+// optIn reads the opt-in of a workload from its own labels and those of its pod template:
+// <prefix>/inject, and <prefix>/spiffe or its alias <prefix>/spire, each "enabled" or "disabled".
+// Contradicting labels, and other values, are errors. A workload of an AgentRuntime opts in unless
+// a label opts out.
 //
-// Source: 001 "Key Design Decisions"; the labels on pod templates and the alias
-// are those of published manifests.
+// Source: 001 "Key Design Decisions"; the labels on pod templates and the alias are those of
+// published manifests.
 func optIn(o *krm.Object, pod krm.PodTemplate, prefix string, requireSpiffe,
 	asked bool) (OptIn, []finding.Finding) {
 	var findings []finding.Finding

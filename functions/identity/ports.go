@@ -11,21 +11,21 @@ import (
 )
 
 // The containers of a pod share its network. A sidecar declares its ports in Sidecar.Ports.
-// This file finds those that clash with each other and with the agent's metrics; package
-// sidecars compares them with the ports that the author's containers declare.
+// This file finds clashes between sidecars and with the agent's metrics; package sidecars compares
+// them with the ports that the author's containers declare.
 
-// Port is a TCP port on which something in the pod listens.
+// Port is a TCP port on which a program in the pod listens.
 type Port struct {
 	Number int
 	// ContainerPort is the port's name in the ports of the container, "" if the container
 	// does not declare it.
 	ContainerPort string
-	// Name says what listens: "Envoy's outbound listener".
+	// Name describes the listener: "Envoy's outbound listener".
 	Name string
-	// Field is the setting that decides the port, and Key its annotation, "" where the
-	// port is built into the program.
+	// Field is the setting of the port, and Key its annotation, "" if the port is built into the
+	// program.
 	Field, Key string
-	// Agent says that the agent listens, Declared that its containers declare the port.
+	// Agent says that the agent listens, and Declared that its containers declare the port.
 	Agent, Declared bool
 
 	// Component is the sidecar that declares the port.
@@ -34,7 +34,7 @@ type Port struct {
 	prefix string
 }
 
-// Annotation moves it to another port, with the label prefix. It is empty where the
+// Annotation returns the annotation that moves the listener to another port. It is empty if the
 // port is built into the program.
 func (p Port) Annotation() string {
 	if p.Key == "" {
@@ -43,8 +43,8 @@ func (p Port) Annotation() string {
 	return p.prefix + "/" + p.Key
 }
 
-// Ports returns all ports of the pod, those that are built into programs first. s has been
-// settled. Workloads of one shape share the result.
+// Ports returns all ports of the pod, those that are built into programs first. It requires settled
+// settings. Workloads may share the result.
 func (s *Settings) Ports() []Port {
 	if s.shape != nil {
 		return s.shape.ports
@@ -67,8 +67,8 @@ func (s *Settings) Ports() []Port {
 	return ports
 }
 
-// InjectedPorts are the ports of the injected containers, which share them with
-// the author's. s has been resolved.
+// InjectedPorts returns the ports of the injected containers, which share the network with the
+// author's. It requires resolved settings.
 func (s *Settings) InjectedPorts() []Port {
 	return slices.DeleteFunc(slices.Clone(s.Ports()), Port.Authored)
 }
@@ -76,10 +76,10 @@ func (s *Settings) InjectedPorts() []Port {
 // Authored reports whether a container of the author's listens or declares the port.
 func (p Port) Authored() bool { return p.Agent || p.Declared }
 
-// TargetPortAnnotation says where the agent listens.
+// TargetPortAnnotation returns the annotation with the port of the agent.
 func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + TargetPort }
 
-// FreePort returns the first port from a given one on that nothing in the pod has.
+// FreePort returns the first free port of the pod from a given one on.
 func (s *Settings) FreePort(from int, declared []int) int {
 	taken := s.Ports()
 	for port := from; ; port = port%65535 + 1 {
@@ -90,7 +90,7 @@ func (s *Settings) FreePort(from int, declared []int) int {
 	}
 }
 
-// portClashes finds settings that put two listeners on one port.
+// portClashes reports settings that put two listeners on one port.
 func (c *Checker) portClashes(s *Settings) {
 	ports := s.Ports()
 	for i, a := range ports {
@@ -110,8 +110,8 @@ func (c *Checker) portClashes(s *Settings) {
 	}
 }
 
-// metricsClash finds a clash of the agent's metrics with what is injected. An agent may
-// serve its metrics where it serves everything else.
+// metricsClash reports a clash of the agent's metrics with an injected listener. An agent may serve
+// its metrics on the port of its other requests.
 func (c *Checker) metricsClash(s *Settings) {
 	metrics := s.Trace.Prometheus
 	if !metrics.Enabled {
@@ -128,12 +128,12 @@ func (c *Checker) metricsClash(s *Settings) {
 	}
 }
 
-// TCPPorts yields the TCP ports that a container declares, with 0 for what is not a port.
+// TCPPorts yields the TCP ports that a container declares, with 0 for an invalid one.
 func TCPPorts(container krm.Node) iter.Seq2[krm.Node, int] {
 	return func(yield func(krm.Node, int) bool) {
 		for p := range container.Get("ports").Items() {
 			if protocol := p.Get("protocol"); protocol.Is("UDP") || protocol.Is("SCTP") {
-				continue // which have ports of their own
+				continue // these protocols have ports of their own
 			}
 			at := p.Get("containerPort")
 			port, ok := at.Int()

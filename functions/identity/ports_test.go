@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// TestInjectedPorts: what an author's container must not listen on.
+// TestInjectedPorts: an author's container must not listen on these ports.
 func TestInjectedPorts(t *testing.T) {
 	base, _ := sidecars.All().Base(decode[api.RenderConfig](t, "spec: {profile: kagenti}"))
 	w := weatherAgent()

@@ -8,35 +8,35 @@ import (
 	"github.com/armature-dev/armature/functions/internal/block"
 )
 
-// MaxSidecars is how many sidecars a profile has at most.
+// MaxSidecars is the maximum number of sidecars of a profile.
 const MaxSidecars = 6
 
-// Sidecar is a container that is put beside the agent.
+// Sidecar is a container that is injected next to the agent.
 type Sidecar struct {
 	Name string
-	// Default is what it gets where nobody sets anything else.
+	// Default is the component without settings.
 	Default Component
-	// Ends says that it ends before the other containers start, Guards that it refuses
-	// requests without a good token, the kubelet's included, and Registers that it
-	// registers the workload's client.
+	// Ends says that it ends before the other containers start, Guards that it refuses requests
+	// without a valid token, including the kubelet's, and Registers that it registers the
+	// workload's client.
 	Ends, Guards, Registers bool
 
-	// Container returns what the container has beside its image, ports, resources and
+	// Container returns the fields of the container other than its image, ports, resources and
 	// mounts.
 	Container func(s *Settings) Container
-	// Mounts are those of the container, nil for none. A volume that a sidecar mounts
-	// is one of the pod.
+	// Mounts returns the mounts of the container; nil means that there are none. The pod gets the
+	// volumes that its sidecars mount.
 	Mounts func(s *Settings) []Mount
-	// Ports appends the ports on which something listens because of the sidecar, nil for
-	// none. Nothing listens on a port whose number is 0. The container's ports, the
-	// clashes and the free ports follow from them.
+	// Ports appends the ports of listeners that the sidecar brings; nil means that there are none.
+	// A port with the number 0 is not used. The container's ports, the clashes and the free ports
+	// follow from them.
 	Ports func(dst []Port, s *Settings) []Port
-	// Files and Values are its part of the workload's ConfigMap, nil for none: the
-	// files of all sidecars come before the values of all.
+	// Files and Values return its part of the workload's ConfigMap; nil means that there is none.
+	// The files of all sidecars precede all values.
 	Files, Values func(s *Settings) []block.Node
 }
 
-// Container is what a sidecar's container has by itself. Each part may be absent.
+// Container holds the fields that are specific to a sidecar. Each may be absent.
 type Container struct {
 	// Program is the field command or args.
 	Program            block.Node
@@ -54,8 +54,8 @@ type Mount struct {
 // Lack is a setting, or a mapping of settings, that the programs of a profile do not read.
 type Lack struct {
 	Path string
-	// Needless reports whether the profile does without it, which is an info. Means is what follows
-	// where it is set, a warning. Without either it is an error.
+	// Needless says that the profile does not need it, which is an info. Means is the consequence
+	// of setting it, which is a warning. Without either it is an error.
 	Needless bool
 	Means    string
 }
@@ -63,24 +63,24 @@ type Lack struct {
 // Profile is a generation of the platform. Its functions may be nil.
 type Profile struct {
 	Name string
-	// Prefix is that of labels and annotations.
+	// Prefix is the prefix of labels and annotations.
 	Prefix string
-	// Sidecars are in the order in which they start.
+	// Sidecars are ordered as they start.
 	Sidecars []Sidecar
-	// Defaults are those that are not the table's, by the path of the setting.
+	// Defaults override the defaults of the table, by the path of the setting.
 	Defaults map[string]any
 	// Lacks are the settings, or mappings of settings, that its programs do not read.
 	Lacks []Lack
 
-	// TokenDir is where the JWT SVID is.
+	// TokenDir is the directory of the JWT SVID.
 	TokenDir string
-	// SharedVolume is the volume with the client's ID and secret, "" for none.
+	// SharedVolume is the volume with the client's ID and secret, or "".
 	SharedVolume string
-	// FollowsPorts says that the sidecars' ports follow from those of the agent.
+	// FollowsPorts says that the sidecars' ports depend on those of the agent.
 	FollowsPorts bool
 	// AgentRuntimes says that AgentRuntimes configure its sidecars.
 	AgentRuntimes bool
-	// ConfigMapPrefix is before the workload's name in that of its ConfigMap, "" for
+	// ConfigMapPrefix is prefixed to the workload's name for its ConfigMap. "" selects
 	// <workload>-token-exchange.
 	ConfigMapPrefix string
 
@@ -89,27 +89,26 @@ type Profile struct {
 	all *Profiles
 }
 
-// Rules are what a profile does with settings beside their rows of the table. Each may be
-// nil.
+// Rules are the parts of a profile that are not rows of the table. Each may be nil.
 type Rules struct {
-	// Settle computes what follows from the given settings.
+	// Settle computes the settings that follow from the given ones.
 	Settle func(*Settings)
 	// Given checks the fields of an input before they are merged, by their paths, and
 	// may change them.
 	Given func(c *Checker, s *Settings, set map[string]any)
-	// Unread reports whether a setting is not needed beside the others.
+	// Unread reports whether a setting is not needed, given the others.
 	Unread func(s *Settings, path string) bool
 	// Merged checks the settings with the given fields. field is the annotation that
 	// sets them, "" for other inputs.
 	Merged func(c *Checker, s *Settings, set map[string]any, field string)
-	// Contradictions finds settings that are right each for itself and wrong together.
-	// s has been settled.
+	// Contradictions reports settings that are valid separately but contradict each other. The
+	// settings are settled.
 	Contradictions func(c *Checker, s *Settings)
-	// Probe reports whether a probe asks the proxy, and sets the path that the proxy
-	// compares. s has been settled.
+	// Probe reports whether a probe reaches the proxy, and sets the path that the proxy compares.
+	// The settings are settled.
 	Probe func(s *Settings, p *Probe) bool
-	// Incomplete returns the error about what a workload lacks and only its author can set;
-	// rule is "" for none.
+	// Incomplete returns the error about a setting that the workload lacks and only its author can
+	// set; rule is "" if there is none.
 	Incomplete func(*Settings) (rule, field, message, hint string)
 }
 
@@ -144,7 +143,7 @@ func (p *Profiles) Names() (names []string) {
 	return names
 }
 
-// Named returns the profile of a name, and the default one for another name.
+// Named returns the profile of a name, or the default one if the name is unknown.
 func (p *Profiles) Named(name string) *Profile {
 	i := slices.IndexFunc(p.all, func(x Profile) bool { return x.Name == name })
 	if i < 0 {
@@ -161,11 +160,10 @@ func (p *Profiles) Configured(config *api.RenderConfig) *Profile {
 	return p.Named(*config.Spec.Profile)
 }
 
-// Sidecars returns the names of the sidecars of all profiles in the order in which they
-// start.
+// Sidecars returns the names of the sidecars of all profiles, ordered as they start.
 func (p *Profiles) Sidecars() []string { return p.sidecars }
 
-// AnnotationNames are all annotations that Resolve reads, without the prefix.
+// AnnotationNames returns all annotations that Resolve reads, without the prefix.
 func (p *Profiles) AnnotationNames() (names []string) {
 	for _, x := range p.table {
 		if x.annotation != "" {
@@ -195,7 +193,7 @@ func (p *Profile) Has(path string) bool {
 	return true
 }
 
-// Component returns the component of a name, nil where the profile has no such sidecar.
+// Component returns the component of a name, or nil if the profile has no such sidecar.
 func (s *Settings) Component(name string) *Component {
 	for i := range s.Profile.Sidecars {
 		if s.Profile.Sidecars[i].Name == name {
@@ -214,8 +212,8 @@ func (s *Settings) On(sidecar string) bool {
 // AnyOn reports whether the workload gets one of the sidecars.
 func (s *Settings) AnyOn(sidecars ...string) bool { return slices.ContainsFunc(sidecars, s.On) }
 
-// defaults are those of 001, "Default Configuration", as the profile changes
-// them; what 001 leaves open is as published.
+// defaults returns the defaults of 001, "Default Configuration", with the profile's overrides.
+// Published manifests define the rest.
 func (p *Profile) defaults() Settings {
 	s := Settings{
 		Profile: p, Prefix: p.Prefix,

@@ -12,14 +12,13 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Setting is one value that can be set, of those that decide what a workload gets.
+// Setting is one setting of a workload.
 type Setting struct {
 	Provenance
-	// Alter returns settings in which this one is another, so that what depends on
-	// it comes out different.
+	// Alter returns settings in which this one has another value, so that dependent values differ.
 	Alter func(Settings) Settings
-	// Clear returns settings without it, where it is a list that has items: what is there
-	// because of them goes. nil elsewhere.
+	// Clear returns settings without the items of this list, so that dependent values disappear. It
+	// is nil for an empty list and for other settings.
 	Clear func(Settings) Settings
 
 	row *setting
@@ -40,40 +39,39 @@ const (
 
 // Provenance says where a setting comes from.
 type Provenance struct {
-	// Setting is the path below a TokenExchange's spec; for tracing "trace." and the
-	// path below an AgentTrace's spec; for a container "components." and the path
-	// below the RenderConfig's. Value is the effective one, as people write it.
+	// Setting is the path below a TokenExchange's spec; for tracing "trace." and the path below an
+	// AgentTrace's spec; for a container "components." and the path below the RenderConfig's. Value
+	// is the effective value, as people write it.
 	Setting string `json:"setting" yaml:"setting"`
 	Value   string `json:"value" yaml:"value"`
 	By      Input  `json:"by" yaml:"by"`
-	// File, Line and Field are where it is set; empty for a default.
+	// File, Line and Field locate the value; they are empty for a default.
 	File  string `json:"file,omitempty" yaml:"file,omitempty"`
 	Line  int    `json:"line,omitempty" yaml:"line,omitempty"`
 	Field string `json:"field,omitempty" yaml:"field,omitempty"`
-	// Derived says that nobody set it: it follows from other settings.
+	// Derived says that the value is not set: it follows from other settings.
 	Derived bool `json:"derived,omitempty" yaml:"derived,omitempty"`
 }
 
-// Place is where it is set: "armature.yaml:7", or "default".
+// Place returns the place of the value: "armature.yaml:7", or "default".
 func (p Provenance) Place() string {
 	return cmp.Or(finding.Place{File: p.File, Line: p.Line}.String(), string(ByDefault))
 }
 
-// Inputs are what the settings of one workload were merged from. All but
-// Settings may be nil.
+// Inputs are the inputs from which the settings of one workload were merged. All but Settings may
+// be nil.
 type Inputs struct {
 	Config        *api.Origin
 	TokenExchange *api.Origin
 	AgentTrace    *api.Origin
 	AgentRuntime  *api.Origin
 	Annotations   []Annotation
-	// File is where the annotations are.
+	// File is the file of the annotations.
 	File     string
 	Settings *Settings
 }
 
-// Explain returns every setting with where it comes from. Nothing of it is worked out
-// during a render.
+// Explain returns every setting with its provenance. A render does not call it.
 func (in *Inputs) Explain() []Setting {
 	all := in.Settings.All()
 	for i := range all {
@@ -115,8 +113,8 @@ func (in *Inputs) find(p *Provenance, x *setting) {
 	}
 }
 
-// field is the path of a setting in an input of the kind. That of an annotation is
-// given in full.
+// field returns the path of a setting in an input of the kind. The path of an annotation is already
+// complete.
 func (by Input) field(name string) string {
 	section, _, _ := strings.Cut(name, ".")
 	switch {
@@ -148,7 +146,7 @@ func (s *Settings) All() (all []Setting) {
 	return all
 }
 
-// explained is the setting as it is in s.
+// explained returns the setting with its value in s.
 func (x setting) explained(s *Settings) Setting {
 	e := Setting{Provenance: Provenance{Setting: x.path, By: ByDefault}, row: &x,
 		Alter: altered(x.alter)}
@@ -170,8 +168,7 @@ func (x setting) explained(s *Settings) Setting {
 	return e
 }
 
-// alter sets another value. Each item of a list becomes another, and an
-// empty list gets one.
+// alter sets another value. It changes each item of a list, and adds one to an empty list.
 func (x *setting) alter(s *Settings) {
 	switch at := x.at(s).(type) {
 	case *bool:
@@ -206,8 +203,8 @@ func (x *setting) alter(s *Settings) {
 	}
 }
 
-// another returns a value that differs, one of the given values if there are any, and
-// otherwise of the same form.
+// another returns a different value: one of the given values if there are any, and otherwise one of
+// the same form.
 func another(value string, given ...string) string {
 	form := "altered"
 	_, number := strconv.ParseFloat(value, 64)
@@ -233,21 +230,20 @@ func another(value string, given ...string) string {
 
 func altered(alter func(*Settings)) func(Settings) Settings {
 	return func(s Settings) Settings {
-		s.shape = nil // others do not share what is altered
+		s.shape = nil // the altered settings are not shared
 		alter(&s)
 		return s
 	}
 }
 
-// part returns the row of a part of an item of a list. Other settings, with fewer items, do
-// not have it.
+// part returns the row of a part of a list's item. In other settings the list may have fewer items.
 func part[T any](path string, list func(*Settings) *[]T, i int, field string) setting {
 	return setting{path: path, at: func(s *Settings) any {
 		items := list(s)
 		if i >= len(*items) {
 			return fieldOf(new(T), field)
 		}
-		*items = slices.Clone(*items) // which settings share
+		*items = slices.Clone(*items) // settings share the list
 		return fieldOf(&(*items)[i], field)
 	}}
 }

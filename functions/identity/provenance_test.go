@@ -126,7 +126,7 @@ func TestLaterInputsWin(t *testing.T) {
 		"clientRegistration.keycloak.realm": identity.ByTokenExchange,
 		"trace.exporters":                   identity.ByAgentTrace,
 		"spiffe.audience":                   identity.ByDefault,
-		// derived: what the origin has does not count
+		// The URL is derived, although the origin has the field.
 		"inbound.validation.issuer": identity.ByDefault,
 	}
 	for _, p := range in.Explain() {

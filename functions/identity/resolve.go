@@ -17,31 +17,31 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Workload is what Resolve has to know of a workload.
+// Workload holds the properties of a workload that Resolve needs.
 type Workload struct {
 	APIVersion, Kind, Namespace, Name string
-	// ServiceAccount is the one that the author names, empty for none.
+	// ServiceAccount is the name that the author sets, or empty.
 	ServiceAccount string
-	// SPIFFE is false where the labels turn SPIFFE off.
+	// SPIFFE is false if the labels turn SPIFFE off.
 	SPIFFE bool
-	// Probes are those of the author's containers.
+	// Probes are the probes of the author's containers.
 	Probes []Probe
-	// TraceOnly says that nothing but the tracing settings is for the workload.
+	// TraceOnly says that the workload gets the tracing settings only.
 	TraceOnly bool
-	// Volumes are those of the author that the sidecars use.
+	// Volumes are the author's volumes that the sidecars use.
 	Volumes Volumes
-	// File and Line are where the author wrote the workload.
+	// File and Line locate the workload.
 	File string
 	Line int
 	// Ports are the TCP ports of the author's containers in their order, and EnvPort is the value
-	// of the variable PORT that the author set, 0 for none. Both are read if the profile follows
-	// them.
+	// of the variable PORT that the author set, or 0. Both are read only if the profile
+	// FollowsPorts.
 	Ports   []int
 	EnvPort int
-	// Runtime is the workload's AgentRuntime, nil for none.
+	// Runtime is the workload's AgentRuntime, or nil.
 	Runtime *api.AgentRuntime
-	// Alter changes the given settings before the derived ones are computed, to
-	// find out what depends on them. Nil changes nothing.
+	// Alter changes the given settings before the derived ones are computed, to find out which
+	// values depend on them. Nil changes nothing.
 	Alter func(Settings) Settings
 }
 
@@ -59,8 +59,8 @@ type Annotation struct {
 	Line  int
 }
 
-// Base returns the settings that every workload starts from: 001's defaults as
-// the profile and the configuration change them. cfg may be nil.
+// Base returns the settings that every workload starts from: 001's defaults with the overrides of
+// the profile and the configuration. cfg may be nil.
 func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []finding.Finding) {
 	if cfg == nil {
 		cfg = &api.RenderConfig{}
@@ -101,9 +101,9 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []finding.Finding) {
 	c.merge(&s, cfg.Spec.Identity, "")
 	c.merge(&s, cfg.Spec.Trace, "trace")
 	s.deriveURLs()
-	// Contradictions are checked in what a workload without settings of
-	// its own would get; the base itself keeps what was asked for, because a
-	// TokenExchange or an annotation may ask for something else.
+	// Contradictions are checked in the settings of a workload without settings of its own. The
+	// base itself keeps the requested values, because a TokenExchange or an annotation may override
+	// them.
 	settled := s
 	settled.settle()
 	c.contradictions(&settled)
@@ -111,9 +111,9 @@ func (p *Profiles) Base(cfg *api.RenderConfig) (Settings, []finding.Finding) {
 	return s, c.findings
 }
 
-// Resolve returns the settings of one workload: base < te and at < annotations.
-// te and at may be nil, and the cost is that of copying base where there are
-// neither CRs nor annotations. The result shares slices with base.
+// Resolve returns the settings of one workload: base < te and at < annotations. te and at may be
+// nil. Without custom resources and annotations it only copies base. The result shares slices with
+// base.
 func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	annotations []Annotation) (Settings, []finding.Finding) {
 	s := new(Settings)
@@ -121,7 +121,7 @@ func Resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTra
 	return *s, findings
 }
 
-// resolve is Resolve in place.
+// resolve computes the result of Resolve in s.
 func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	annotations []Annotation) (findings []finding.Finding) {
 	*s = *base
@@ -160,10 +160,10 @@ func (s *Settings) resolve(base *Settings, w Workload, te *api.TokenExchange, at
 	return findings
 }
 
-// account decides on the ServiceAccount. The SPIFFE ID is made of its name, as a
-// client's may be: workloads that share one are one and the same to all others. A Pod
-// gets none, because the API server refuses it before its ServiceAccount is there, and
-// kubectl creates objects in the order of the file.
+// account decides on the ServiceAccount. The SPIFFE ID contains its name, as a client's ID may:
+// workloads that share an account are indistinguishable to others. A Pod gets none, because the API
+// server refuses it before its ServiceAccount exists, and kubectl creates objects in the order of
+// the file.
 func (s *Settings) account(w Workload) []finding.Finding {
 	s.Subject.ServiceAccount = cmp.Or(w.ServiceAccount, "default")
 	identified := s.SPIFFE.Enabled || s.any(func(x *Sidecar) bool { return x.Registers }) &&
@@ -184,7 +184,7 @@ func (s *Settings) account(w Workload) []finding.Finding {
 	return c.findings
 }
 
-// checker reports what is wrong with a workload.
+// checker returns a Checker for findings about a workload.
 func (w Workload) checker() *Checker {
 	return &Checker{
 		origin: &api.Origin{File: w.File, Line: w.Line}, By: ByAnnotation,
@@ -193,7 +193,7 @@ func (w Workload) checker() *Checker {
 	}
 }
 
-// refusedProbes warns of probes that a proxy will answer with 401.
+// refusedProbes returns warnings about probes that a proxy will answer with 401.
 func refusedProbes(s *Settings, w Workload) []finding.Finding {
 	var c *Checker
 	for _, p := range s.Declared.ProbePaths {
@@ -216,8 +216,8 @@ func refusedProbes(s *Settings, w Workload) []finding.Finding {
 	return c.findings
 }
 
-// merge is the part of Resolve that costs something: the inputs, a later one of
-// which wins.
+// merge applies the inputs, of which a later one wins. Resolve skips it for workloads without
+// inputs.
 func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	annotations []Annotation) (findings []finding.Finding) {
 	// Each contradiction is reported once, for the input that introduces it: Base
@@ -234,7 +234,7 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 			case c.By == ByAnnotation:
 				f.Field = "metadata.annotations"
 			case at != nil && f.Field == ByAgentTrace.field(metricsPort):
-				// The port is in the AgentTrace, whatever it clashes with.
+				// The port is in the AgentTrace, whichever listener it clashes with.
 				f.File, f.Line, f.Object = at.Origin.File, at.Origin.LineOf(f.Field),
 					finding.Ref{APIVersion: at.APIVersion, Kind: at.Kind, Namespace: at.Namespace,
 						Name: at.Name}
@@ -279,8 +279,8 @@ func (s *Settings) merge(w Workload, te *api.TokenExchange, at *api.AgentTrace,
 	return append(findings, here.findings...)
 }
 
-// contradict returns what contradicts itself in s as the workload would get it, which
-// it writes to settled.
+// contradict returns the contradictions in s as the workload would get it, which it writes to
+// settled.
 func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []finding.Finding {
 	*settled = *s
 	settled.SPIFFE.Enabled = settled.SPIFFE.Enabled && w.SPIFFE
@@ -289,8 +289,8 @@ func (s *Settings) contradict(c *Checker, w Workload, settled *Settings) []findi
 	return c.findings
 }
 
-// contradictions finds settings of which each is right and that are wrong together. s has
-// been settled.
+// contradictions reports settings that are valid separately but contradict each other. s is
+// settled.
 func (c *Checker) contradictions(s *Settings) {
 	c.portClashes(s)
 	if s.Profile.Rules.Contradictions != nil {
@@ -299,8 +299,8 @@ func (c *Checker) contradictions(s *Settings) {
 	c.metricsClash(s)
 }
 
-// settle computes the settings that follow from the given ones, so that a
-// component is on exactly if its Enabled says so.
+// settle computes the settings that follow from the given ones, so that a component is on exactly
+// if its Enabled is true.
 func (s *Settings) settle() {
 	if s.TraceOnly {
 		s.Registration.Enabled, s.Inbound.Enabled, s.Outbound.Enabled = false, false, false
@@ -316,7 +316,7 @@ func (s *Settings) settle() {
 	}
 }
 
-// deriveURLs fills the URLs that follow from Keycloak's realm.
+// deriveURLs sets the URLs that follow from Keycloak's realm.
 func (s *Settings) deriveURLs() {
 	s.Registration.Port = PortOf(s.Registration.URL)
 	realm := strings.TrimRight(s.Registration.URL, "/") + "/realms/" + s.Registration.Realm
@@ -331,7 +331,7 @@ func (s *Settings) deriveURLs() {
 	}
 }
 
-// PortOf returns the port of a URL, given or implied by the scheme; 0 for other schemes.
+// PortOf returns the port of a URL, given or implied by the scheme, and 0 for other schemes.
 func PortOf(raw string) int {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -343,11 +343,11 @@ func PortOf(raw string) int {
 	return map[string]int{"http": 80, "https": 443}[u.Scheme]
 }
 
-// Most workloads of a package have no settings of their own. Those that also declare the
-// same have one shape: they get the same settings and, but for their names, the same texts,
-// which are computed once.
+// Most workloads of a package have no settings of their own. Those with equal declarations have one
+// shape: they get the same settings and, except for their names, the same texts, which are computed
+// once.
 
-// Part is a text that follows from the settings of a workload.
+// Part is a text that depends on the settings of a workload.
 type Part int
 
 // The parts.
@@ -358,7 +358,7 @@ const (
 	parts         = configMapData + 2
 )
 
-// shape is what workloads without settings of their own have in common.
+// shape holds the common values of workloads without settings of their own.
 type shape struct {
 	settings Settings // of one of them
 	ports    []Port
@@ -367,21 +367,21 @@ type shape struct {
 	texts [parts]*sharedText
 }
 
-// sharedText is a part of all workloads of a shape.
+// sharedText is a text of all workloads of a shape.
 type sharedText struct {
-	// pieces are what is between the names of the workload. Each but the first begins with
-	// the letter of the name before it. They are nil for a text that is not shared, because
-	// it contains the placeholder of a name.
+	// pieces are the parts of the text between the names of the workload. Each but the first begins
+	// with the letter of the preceding name. They are nil for a text that is not shared, because it
+	// contains the placeholder itself.
 	pieces [][]byte
-	// names are those of the items of the text.
+	// names are the names of the items of the text.
 	names []string
 }
 
-// placeholder stands for a name of the workload, with the letter that tells which.
+// placeholder stands for a name of the workload. A letter after it selects the name.
 const placeholder = "armature0shape0"
 
-// AppendPart appends what write appends, which returns the names of the items too. It may
-// depend on nothing but the settings.
+// AppendPart appends the text of write, which also returns the names of the items. The text may
+// depend on the settings only.
 func (s *Settings) AppendPart(dst []byte, part Part,
 	write func([]byte, *Settings) ([]byte, []string)) (text []byte, names []string) {
 	if s.shape == nil {
@@ -426,22 +426,22 @@ func (x *shape) text(part Part, write func([]byte, *Settings) ([]byte, []string)
 	return x.texts[part]
 }
 
-// What a package can make a render keep: each shape is some 30 KB, and what a workload declares
-// is in its texts.
+// Bounds for the memory that a package can make a render keep: each shape takes some 30 KB, and its
+// texts contain the declarations of a workload.
 const (
 	maxShapes   = 64
 	maxShapeKey = 4 << 10
 )
 
-// shapes are those of a package. The zero value is ready to use.
+// shapes are the shapes of a package. The zero value is ready to use.
 type shapes struct {
 	mu    sync.Mutex
 	known map[string]*shape
 }
 
-// appendShape appends what the settings of a workload depend on, beside the base and its
-// names, and reports whether it has a shape at all: no settings of its own, and names that
-// no text has to quote or shorten.
+// appendShape appends the values on which the settings of a workload depend, except for the base
+// and its names. It reports whether the workload has a shape: it has no settings of its own, and
+// its names need no quotes and no shortening in any text.
 func (w *Workload) appendShape(dst []byte) (key []byte, ok bool) {
 	if w.Runtime != nil || w.Alter != nil || w.TraceOnly || !scalar.Plain(w.Name) ||
 		len(w.Name) > MaxName-longestAffix || w.ServiceAccount != "" && !scalar.Plain(w.ServiceAccount) ||
@@ -474,14 +474,14 @@ func (w *Workload) appendShape(dst []byte) (key []byte, ok bool) {
 	return dst, len(dst) <= maxShapeKey
 }
 
-// find returns the shape of a key, nil where none is known.
+// find returns the shape of a key, or nil.
 func (x *shapes) find(key []byte) *shape {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.known[string(key)]
 }
 
-// add keeps the settings of a workload as those of its shape.
+// add stores the settings of a workload as those of its shape.
 func (x *shapes) add(key []byte, s *Settings) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

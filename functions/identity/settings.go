@@ -1,21 +1,20 @@
-// Package identity computes the effective identity settings of a workload,
-// once, for every function that needs them: defaults < RenderConfig <
-// TokenExchange and AgentTrace < the workload's annotations. Ports, users,
-// exclusions and components can therefore never disagree between the pod and
-// its ConfigMaps.
+// Package identity computes the effective identity settings of a workload once for every function
+// that needs them: defaults < RenderConfig < TokenExchange and AgentTrace < the workload's
+// annotations. Ports, users, exclusions and components can therefore never disagree between the pod
+// and its ConfigMaps.
 package identity
 
 import "strings"
 
-// Settings is what one workload gets. It holds no maps, so that copying the
-// base for each of 10,000 workloads allocates nothing.
+// Settings are the effective settings of one workload. They hold no maps, so that copying the base
+// for each of 10,000 workloads allocates nothing.
 type Settings struct {
 	Subject Subject
 	Profile *Profile
 	// Prefix is the label and annotation prefix, "kagenti.io" by default.
 	Prefix string
 
-	// Components are those of the profile's sidecars, in their order.
+	// Components are the components of the profile's sidecars, in their order.
 	Components [MaxSidecars]Component
 
 	SPIFFE       SPIFFE
@@ -23,47 +22,46 @@ type Settings struct {
 	Inbound      Inbound
 	Outbound     Outbound
 	Trace        Trace
-	// AuthBridge is what the profile authbridge adds.
+	// AuthBridge holds the additional settings of the profile authbridge.
 	AuthBridge AuthBridge
 
-	// TraceOnly says that the workload does not opt in and has an AgentTrace: it
-	// gets the tracing settings and no sidecar.
+	// TraceOnly says that the workload does not opt in and has an AgentTrace: it gets the tracing
+	// settings and no sidecar.
 	TraceOnly bool
 
 	Declared Declared
 
-	// Derived says which URLs follow from the realm, because nobody set them.
+	// Derived says which URLs follow from the realm, because they are not set.
 	Derived Derived
 
-	// shape is what the workload shares with others, nil for one with settings of its own.
+	// shape is shared with other workloads. It is nil for a workload with settings of its own.
 	shape *shape
 }
 
-// Subject is the workload that settings are of.
+// Subject is the workload of the settings.
 type Subject struct {
-	// Namespace is empty where the author wrote none.
+	// Namespace is empty if the author wrote none.
 	Kind, Namespace, Name string
-	// ServiceAccount is the pod's, and OwnAccount says that the author names none, so
-	// that it gets one of its own.
+	// ServiceAccount is the pod's, and OwnAccount says that the author names none, so that one is
+	// generated.
 	ServiceAccount string
 	OwnAccount     bool
 }
 
-// Declared is what the author declares in the pod template.
+// Declared holds declarations of the author in the pod template.
 type Declared struct {
-	// ProbePaths are the HTTP paths of the workload's own containers that the kubelet
-	// asks the proxy for. Those that OpenProbe lets through need no token.
+	// ProbePaths are the HTTP paths of the workload's own containers that the kubelet requests from
+	// the proxy. Paths that OpenProbe accepts need no token.
 	ProbePaths []string
-	// Volumes are those that the sidecars use.
+	// Volumes are the volumes that the sidecars use.
 	Volumes Volumes
 }
 
-// Derived are URLs that nobody has set.
+// Derived lists the URLs that are not set.
 type Derived struct{ Issuer, JWKS, TokenURL bool }
 
-// Volumes says which volumes of their published names the author declares as the
-// emptyDirs that they are. An application that mounts them finds in them what the
-// sidecars write.
+// Volumes says which volumes of the published names the author declares as emptyDirs. An
+// application that mounts them can read the files that the sidecars write.
 type Volumes struct {
 	// Shared is shared-data, and SVID svid-output.
 	Shared, SVID bool
@@ -79,7 +77,7 @@ type Component struct {
 	CPURequest, MemoryRequest, CPULimit, MemoryLimit string
 }
 
-// SPIFFE is what spiffe-helper and the socket volume need.
+// SPIFFE holds the settings of spiffe-helper and the socket volume.
 type SPIFFE struct {
 	Enabled     bool
 	TrustDomain string
@@ -91,19 +89,19 @@ type SPIFFE struct {
 	OutputFormat string
 	// Audience is the JWT SVID's audience.
 	Audience string
-	// TokenDir is where spiffe-helper writes: "/shared" in 001, "/opt" in what
-	// was published.
+	// TokenDir is the directory that spiffe-helper writes to: "/shared" in 001, "/opt" in published
+	// manifests.
 	TokenDir string
-	// HealthPort is where spiffe-helper answers the startup probe.
+	// HealthPort is the port of spiffe-helper's startup probe.
 	HealthPort int
 }
 
-// Registration is what client-registration needs.
+// Registration holds the settings of client-registration.
 type Registration struct {
 	Enabled bool
 	// Provider is "keycloak", "aws" or "gcp".
 	Provider string
-	// URL and Realm locate Keycloak. Port is the URL's, given or implied.
+	// URL and Realm locate Keycloak. Port is the port of URL, given or implied.
 	URL, Realm string
 	Port       int
 	// AdminSecret names the Secret that holds KEYCLOAK_ADMIN_USERNAME and
@@ -118,26 +116,26 @@ type Registration struct {
 	GCP GCP
 }
 
-// AWS is web identity federation with AWS IAM.
+// AWS configures web identity federation with AWS IAM.
 type AWS struct {
-	// SessionName is empty for the workload's name.
+	// SessionName is the workload's name if it is empty.
 	RoleARN, Region, SessionName, Audience, STSEndpoint string
 }
 
-// GCP is Workload Identity Federation.
+// GCP configures Workload Identity Federation.
 type GCP struct {
 	// ProviderResource is //iam.googleapis.com/projects/…/providers/….
 	ProviderResource, ServiceAccountEmail, ProjectID string
-	// Audience is the JWT SVID's for Google.
+	// Audience is the audience of the JWT SVID for Google.
 	Audience string
 }
 
-// Inbound is what auth-proxy needs.
+// Inbound holds the settings of auth-proxy.
 type Inbound struct {
 	Enabled bool
-	// Port is where auth-proxy listens, TargetPort where the agent does.
+	// Port is the port of auth-proxy, TargetPort the port of the agent.
 	Port, TargetPort int
-	// Validate says whether tokens are checked at all.
+	// Validate says whether tokens are checked.
 	Validate        bool
 	Issuer, JWKSURL string
 	// Audience is "self", "any" or an audience.
@@ -147,25 +145,25 @@ type Inbound struct {
 	BypassPaths []string
 }
 
-// Outbound is what proxy-init and envoy-proxy need.
+// Outbound holds the settings of proxy-init and envoy-proxy.
 type Outbound struct {
 	Enabled bool
 	// Intercept says whether iptables send outbound traffic through Envoy.
 	Intercept bool
-	// ProxyPort and InboundProxyPort are Envoy's listeners, ProxyUID its user.
+	// ProxyPort and InboundProxyPort are Envoy's listeners, ProxyUID is its user.
 	ProxyPort, InboundProxyPort, ProxyUID int
-	// ExcludePorts leave the pod directly; ExcludeInboundPorts enter it so.
+	// ExcludePorts are not intercepted in outbound traffic, ExcludeInboundPorts in inbound traffic.
 	ExcludePorts, ExcludeInboundPorts []int
-	// NoProxy are hosts that applications call past AuthBridge's forward proxy.
+	// NoProxy lists hosts that applications call without AuthBridge's forward proxy.
 	NoProxy []string
-	// TokenExchange says whether tokens are exchanged on the way out.
+	// TokenExchange says whether tokens of outbound requests are exchanged.
 	TokenExchange bool
 	TokenURL      string
 	Default       Target
 	Rules         []Rule
 }
 
-// Target is what a token is exchanged for.
+// Target is the audience and the scopes of an exchanged token.
 type Target struct {
 	Audience string
 	Scopes   []string
@@ -180,9 +178,9 @@ type Rule struct {
 	Target      Target
 }
 
-// Trace is what the application reads below /etc/kagenti/trace.
+// Trace holds the settings that the application reads below /etc/kagenti/trace.
 type Trace struct {
-	// Enabled is false where nothing about traces is rendered; all else is empty then.
+	// Enabled is false if nothing about traces is rendered; the other fields are empty then.
 	Enabled   bool
 	Exporters []Exporter
 	// SamplerType is "always_on", "always_off", "probabilistic" or "parentbased_probabilistic".
@@ -195,7 +193,7 @@ type Trace struct {
 	Prometheus  Prometheus
 }
 
-// Exporter sends spans somewhere.
+// Exporter is a destination of spans.
 type Exporter struct {
 	// Type is "otlp", "jaeger" or "console".
 	Type string
@@ -205,11 +203,11 @@ type Exporter struct {
 	Protocol string
 	// Compression is "none" or "gzip".
 	Compression string
-	// Insecure leaves TLS out.
+	// Insecure disables TLS.
 	Insecure bool
 }
 
-// GenAI switches what the GenAI semantic conventions capture.
+// GenAI selects the data that the GenAI semantic conventions capture.
 type GenAI struct {
 	Enabled, Prompts, Completions, ModelParameters bool
 }
@@ -217,8 +215,8 @@ type GenAI struct {
 // Attribute is one OpenTelemetry resource attribute.
 type Attribute struct{ Name, Value string }
 
-// MLflow is the integration with an MLflow tracking server. ExperimentName is
-// empty for the workload's name.
+// MLflow is the integration with an MLflow tracking server. ExperimentName is the workload's name
+// if it is empty.
 type MLflow struct {
 	Enabled                     bool
 	TrackingURI, ExperimentName string
@@ -231,28 +229,28 @@ type Prometheus struct {
 	Path    string
 }
 
-// AuthBridge is what the profile authbridge adds to the settings. Inbound.Port is where
-// the agent's requests arrive, and Inbound.TargetPort where the agent listens; 0
-// leaves them to the workload's own ports.
+// AuthBridge holds the additional settings of the profile authbridge. Inbound.Port is the port for
+// the agent's requests, and Inbound.TargetPort the port on which the agent listens; 0 derives them
+// from the workload's own ports.
 type AuthBridge struct {
 	// Mode is one of the modes.
 	Mode string
 	// ClientAuth is FederatedJWT or ClientSecret.
 	ClientAuth string
-	// MTLS is "disabled", "permissive" or "strict"; empty until it is settled.
+	// MTLS is "disabled", "permissive" or "strict"; it is empty until it is settled.
 	MTLS string
-	// AllowedAudiences are those of inbound tokens beside Inbound.Audience.
+	// AllowedAudiences are audiences of inbound tokens in addition to Inbound.Audience.
 	AllowedAudiences []string
-	// Secret names the Secret with client-id.txt and client-secret.txt. It is empty
-	// for FederatedJWT.
+	// Secret names the Secret with client-id.txt and client-secret.txt. It is empty for
+	// FederatedJWT.
 	Secret string
 	// Ports are the TCP ports that the author's containers declare, and EnvPort is the value of the
-	// author's variable PORT, 0 for none.
+	// author's variable PORT, or 0.
 	Ports   []int
 	EnvPort int
-	// ForwardPort is where the agent sends its requests, 0 where nothing listens.
+	// ForwardPort is the port of the forward proxy for the agent's requests, or 0.
 	ForwardPort int
-	// Moved reports whether nobody has set the agent's port, which the reverse proxy takes.
+	// Moved says that the agent's port is not set and the reverse proxy takes it.
 	Moved bool
 }
 
@@ -263,18 +261,17 @@ const (
 	ModeEnvoySidecar = "envoy-sidecar"
 )
 
-// How the proxy proves to Keycloak which client it is.
+// Methods by which the proxy authenticates its client to Keycloak.
 const (
 	FederatedJWT = "federated-jwt"
 	ClientSecret = "client-secret"
 )
 
-// SelfAudience reports whether inbound tokens are for the workload's own
-// identity.
+// SelfAudience reports whether inbound tokens are for the workload's own identity.
 func (s *Settings) SelfAudience() bool { return s.Inbound.Audience == "self" }
 
-// ValidatesInbound reports whether a proxy refuses inbound requests without a
-// good token, those of the kubelet included.
+// ValidatesInbound reports whether a proxy refuses inbound requests without a valid token,
+// including the kubelet's.
 func (s *Settings) ValidatesInbound() bool {
 	return s.any(func(x *Sidecar) bool { return x.Guards }) && s.Inbound.Enabled && s.Inbound.Validate
 }
@@ -294,9 +291,9 @@ func (s *Settings) any(is func(*Sidecar) bool) bool {
 	return false
 }
 
-// OpenProbe returns the path of a probe that may pass without a token. The root
-// may not: it is where agents take their requests. Neither may what would be
-// read as a pattern or as two paths.
+// OpenProbe returns the path of a probe that may pass without a token. The root may not, because
+// agents receive their requests there. Neither may a path that would be read as a pattern or as two
+// paths.
 func OpenProbe(path string) (string, bool) {
 	if i := strings.IndexByte(path, '?'); i >= 0 {
 		path = path[:i]

@@ -15,7 +15,7 @@ type setting struct {
 	path, annotation string
 	also             otherFields
 
-	// at is where it is kept: a *bool, *int, *string, *[]int or *[]string. A value of
+	// at returns a pointer to the value: a *bool, *int, *string, *[]int or *[]string. A value of
 	// another type is a list.
 	at   func(*Settings) any
 	list list
@@ -23,22 +23,22 @@ type setting struct {
 	standard krm.Node
 	oneOf    []string
 	is       check
-	// then completes a new value.
+	// then normalizes a new value.
 	then    func(*Settings)
 	derived func(*Settings) *bool
 
 	shown, means krm.Node
 }
 
-// otherFields are fields beside its path that decide a setting.
+// otherFields are further fields that decide a setting.
 type otherFields struct {
 	runtime string
 	alias   string
 	follows []string
 }
 
-// list is how a list that is not of numbers or strings is merged and explained: by each part
-// of its items, of which one clears the item.
+// list says how a list that is not of numbers or strings is merged and explained: by each part of
+// its items, of which one clears the item.
 type list struct {
 	merge func(c *Checker, s *Settings, field string, value any)
 	each  func(*Settings) []setting
@@ -51,18 +51,18 @@ var lists = map[string]list{
 	"trace.resourceAttributes":                {merge: mergeAttributes, each: eachAttribute},
 }
 
-// complete changes new values of settings to what they mean.
+// complete normalizes new values of settings.
 var complete = map[string]func(*Settings){
 	"spiffe.socketPath": func(s *Settings) {
 		s.SPIFFE.SocketPath = socketPath(s.SPIFFE.SocketPath)
 	},
-	// The full resource name of the provider is the audience too, unless that is set.
+	// The full resource name of the provider is also the audience, unless that is set.
 	"clientRegistration.gcp.workloadIdentityProvider": func(s *Settings) {
 		g := &s.Registration.GCP
 		g.ProviderResource = googleIAM + providerName(g.ProviderResource)
 		g.Audience = g.ProviderResource
 	},
-	// The notation is one that every YAML reader takes for a number.
+	// Every YAML reader reads this notation as a number.
 	"trace.sampling.rate": func(s *Settings) {
 		f, _ := strconv.ParseFloat(s.Trace.SamplerRate, 64)
 		s.Trace.SamplerRate = strconv.FormatFloat(f, 'f', -1, 64)
@@ -72,8 +72,8 @@ var complete = map[string]func(*Settings){
 //go:embed settings.yaml
 var settingsYAML []byte
 
-// rows are the sections of settings.yaml. Each program reads them when it starts, for which the
-// scanner takes a tenth of the time of a YAML library.
+// rows are the sections of settings.yaml. Each program reads them when it starts; the scanner takes
+// a tenth of the time of a YAML library.
 var rows = sync.OnceValue(func() *krm.Object {
 	o, document := new(krm.Object), krm.Document{End: len(settingsYAML)}
 	if _, err := o.Read(settingsYAML, document, false, krm.Origin{}); err != nil {
@@ -84,7 +84,7 @@ var rows = sync.OnceValue(func() *krm.Object {
 
 const components = "components."
 
-// settings returns those of a section, for a sidecar unless its name is "".
+// settings returns the settings of a section, for a sidecar unless its name is "".
 func settings(section, sidecar string) (all []setting) {
 	for row := range rows().Get(section).Items() {
 		text := func(field string) string { return row.Get(field).Text() }
@@ -137,7 +137,7 @@ func (x *setting) setStandard(s *Settings) {
 	}
 }
 
-// fieldOf returns a pointer to a field, such as Inbound.Port, of what a pointer leads to.
+// fieldOf returns a pointer to a field, such as Inbound.Port, of the value of a pointer.
 func fieldOf(pointer any, path string) any {
 	v := reflect.ValueOf(pointer).Elem()
 	for name := range strings.SplitSeq(path, ".") {
@@ -148,7 +148,7 @@ func fieldOf(pointer any, path string) any {
 
 // Paths and annotations that findings name.
 const (
-	ReversePort  = "inbound.port" // where requests for the agent arrive
+	ReversePort  = "inbound.port" // the port for the agent's requests
 	AgentPort    = "inbound.targetPort"
 	Interception = "outbound.trafficInterception."
 	BridgeMode   = "authbridge.mode"
@@ -165,7 +165,7 @@ const (
 
 const googleIAM = "//iam.googleapis.com/"
 
-// providerName is the name of a workload identity provider without what may be before it.
+// providerName returns the name of a workload identity provider without its optional host.
 func providerName(resource string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(resource, "https:"), googleIAM)
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Workloads decides which workloads of a package get the identity
-// infrastructure, and computes the settings of each. Functions add the custom
-// resources that they read while the package is resolved; after that many
-// goroutines may call Identify.
+// Workloads decides which workloads of a package get the identity infrastructure, and computes the
+// settings of each. Functions add the custom resources that they read while the package is
+// resolved; after that goroutines may call Identify concurrently.
 type Workloads struct {
 	base          Settings
 	config        *api.Origin // nil for the defaults
@@ -50,11 +49,10 @@ func NewWorkloads(profiles *Profiles, config *api.RenderConfig,
 	return w, findings
 }
 
-// Prefix is the prefix of labels and annotations: "kagenti.io".
+// Prefix returns the prefix of labels and annotations: "kagenti.io".
 func (w *Workloads) Prefix() string { return w.base.Prefix }
 
-// ReadNamespaces learns which Namespaces keep their workloads from being
-// injected, once the index knows all of them.
+// ReadNamespaces records the Namespaces that opt out of injection, when the index is complete.
 func (w *Workloads) ReadNamespaces() (findings []finding.Finding) {
 	for ns := range w.index.Namespaces() {
 		out, at, found := NamespaceOptsOut(ns, w.base.Prefix)
@@ -75,20 +73,20 @@ func (w *Workloads) UseAgentTrace(id index.ID, at *api.AgentTrace) { w.traces[id
 // UseAgentRuntime sets the AgentRuntime of a workload.
 func (w *Workloads) UseAgentRuntime(id index.ID, ar *api.AgentRuntime) { w.runtimes[id] = ar }
 
-// AgentRuntime returns a workload's AgentRuntime, nil for none.
+// AgentRuntime returns a workload's AgentRuntime, or nil.
 func (w *Workloads) AgentRuntime(id index.ID) *api.AgentRuntime { return w.runtimes[id] }
 
-// Profile is the one of the configuration.
+// Profile returns the profile of the configuration.
 func (w *Workloads) Profile() *Profile { return w.base.Profile }
 
-// asked reports whether an AgentRuntime asks for the identity infrastructure.
+// asked reports whether an AgentRuntime requests the identity infrastructure.
 func (w *Workloads) asked(id index.ID) bool {
 	ar := w.runtimes[id]
 	return ar != nil && ar.Spec.Type == "agent"
 }
 
-// Judge reports the errors in a custom resource whose workload was not found.
-// Otherwise all are judged together. Two of te, at and ar are nil.
+// Judge returns the errors in a custom resource whose workload was not found. All other resources
+// are checked with their workload. Two of te, at and ar are nil.
 func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTrace,
 	ar *api.AgentRuntime) []finding.Finding {
 	_, findings := Resolve(&w.base,
@@ -96,8 +94,8 @@ func (w *Workloads) Judge(o *krm.Object, te *api.TokenExchange, at *api.AgentTra
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Object != o.Ref })
 }
 
-// Concerns reports whether an object may be a workload that opts in, or one that
-// has a custom resource. It costs next to nothing.
+// Concerns reports whether an object may be a workload that opts in or has a custom resource. It is
+// cheap.
 func (w *Workloads) Concerns(o *krm.Object) bool {
 	return len(w.exchanges)+len(w.traces)+len(w.runtimes) > 0 || o.Contains(w.base.Prefix+"/")
 }
@@ -105,8 +103,7 @@ func (w *Workloads) Concerns(o *krm.Object) bool {
 // MentionsOptIn reports whether an object has the text of the label that opts in.
 func (w *Workloads) MentionsOptIn(o *krm.Object) bool { return o.Contains(w.Prefix() + "/inject") }
 
-// OptsIn reports whether an object is a workload that gets the identity
-// infrastructure.
+// OptsIn reports whether an object is a workload that gets the identity infrastructure.
 func (w *Workloads) OptsIn(o *krm.Object) bool {
 	pod, ok := o.PodTemplate()
 	if !ok {
@@ -118,14 +115,14 @@ func (w *Workloads) OptsIn(o *krm.Object) bool {
 	return opt.Inject && !out
 }
 
-// Effective is what a workload gets, and from what it was merged.
+// Effective holds the settings of a workload and their inputs.
 type Effective struct {
 	// ID is the workload in the index.
 	ID index.ID
 	// Injected says that the workload gets the identity infrastructure, or the
 	// tracing settings alone.
 	Injected bool
-	// Settings are those of an injected workload.
+	// Settings are the settings of an injected workload.
 	Settings Settings
 
 	annotations []Annotation // of the workload
@@ -134,11 +131,11 @@ type Effective struct {
 	key         []byte // of its shape
 	alone       bool   // it gets no sidecars
 	labels      OptIn
-	namespace   *krm.Object // that keeps it from being injected, or nil
+	namespace   *krm.Object // the Namespace that opts out, or nil
 }
 
-// Identify works out what a workload gets. alter changes what was asked for; see
-// Workload.Alter. The findings are appended to those given.
+// Identify computes the settings of a workload. alter changes the given settings; see
+// Workload.Alter. The findings are appended to the given ones.
 func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 	alter func(Settings) Settings, findings []finding.Finding) []finding.Finding {
 	report := func(severity finding.Severity, rule string, at krm.Node, message, hint string) {
@@ -226,7 +223,7 @@ func (w *Workloads) Identify(e *Effective, o *krm.Object, pod krm.PodTemplate,
 	return findings
 }
 
-// settle computes the settings of a workload, or takes those of its shape.
+// settle computes the settings of a workload, or copies those of its shape.
 func (w *Workloads) settle(e *Effective, of Workload, te *api.TokenExchange,
 	at *api.AgentTrace) []finding.Finding {
 	key, shared := of.appendShape(e.key[:0])
@@ -248,8 +245,8 @@ func (w *Workloads) settle(e *Effective, of Workload, te *api.TokenExchange,
 	return findings
 }
 
-// Inputs returns what the settings of a workload, which is in a file, were merged
-// from.
+// Inputs returns the inputs from which the settings of a workload were merged. file is the
+// workload's file.
 func (w *Workloads) Inputs(e *Effective, file string) Inputs {
 	settings := e.Settings
 	in := Inputs{Config: w.config, Annotations: e.annotations, File: file, Settings: &settings}
@@ -265,9 +262,8 @@ func (w *Workloads) Inputs(e *Effective, file string) Inputs {
 	return in
 }
 
-// Refuses says what keeps a workload from what its custom resource configures,
-// and what to do about it. trace is for an AgentTrace, which a workload without a
-// label may have alone.
+// Refuses returns the reason why a workload does not get the settings of its custom resource, and a
+// hint. The caller sets trace for an AgentTrace, which also applies to a workload without a label.
 func (w *Workloads) Refuses(e *Effective, trace bool) (what, hint string, refuses bool) {
 	if !e.alone || trace && e.namespace == nil && !e.labels.Refused {
 		return "", "", false
@@ -293,7 +289,7 @@ func (w *Workloads) Refuses(e *Effective, trace bool) (what, hint string, refuse
 // Traced reports whether a workload has an AgentTrace.
 func (w *Workloads) Traced(id index.ID) bool { return w.traces[id] != nil }
 
-// annotationsOf gathers what a workload and its pod template say under a prefix.
+// annotationsOf returns the annotations of a workload and its pod template under a prefix.
 func annotationsOf(o *krm.Object, pod krm.PodTemplate, prefix string) (found []Annotation) {
 	for _, at := range pod.Metadata(o, "annotations") {
 		for v := range at.Prefixed(prefix) {
@@ -304,19 +300,18 @@ func annotationsOf(o *krm.Object, pod krm.PodTemplate, prefix string) (found []A
 	return found
 }
 
-// grpcHealth is where a gRPC probe goes: grpc.health.v1, "GRPC Health Checking
-// Protocol".
+// grpcHealth is the path of a gRPC probe: grpc.health.v1, "GRPC Health Checking Protocol".
 const grpcHealth = "/grpc.health.v1.Health/Check"
 
 // Probe is a request of the kubelet, which has no token.
 type Probe struct {
 	Path string
-	// Port is where it arrives, -1 for a name that the container does not declare. A
-	// probe of port 0 counts for all ports.
+	// Port is the port of the request, -1 for a name that the container does not declare. A probe
+	// of port 0 counts for all ports.
 	Port int
 }
 
-// appendProbes appends what the kubelet asks for without a token.
+// appendProbes appends the requests of the kubelet, which have no token.
 func appendProbes(found []Probe, pod krm.PodTemplate) []Probe {
 	for c := range pod.Spec().Get("containers").Items() {
 		for _, kind := range ProbeFields() {
@@ -341,11 +336,11 @@ func appendProbes(found []Probe, pod krm.PodTemplate) []Probe {
 	return found
 }
 
-// ProbeFields are the fields of a container that have probes.
+// ProbeFields returns the fields of a container that have probes.
 func ProbeFields() []string { return []string{"livenessProbe", "readinessProbe", "startupProbe"} }
 
-// ProbedPort is the port of a probe's httpGet or grpc, which may be the name of one of
-// the container's. It is -1 for a name that the container does not declare.
+// ProbedPort returns the port of a probe's httpGet or grpc, which may be the name of one of the
+// container's ports. It is -1 for a name that the container does not declare.
 func ProbedPort(container, action krm.Node) int {
 	at := action.Get("port")
 	text := at.Text()
@@ -379,8 +374,8 @@ func appendPorts(ports []int, pod krm.PodTemplate) (all []int, env int) {
 	return ports, env
 }
 
-// PortVariable is the variable of a container that says where it listens: of several
-// the last, as for the kubelet.
+// PortVariable returns the variable PORT of a container, with the port on which it listens. The
+// last of several counts, as for the kubelet.
 func PortVariable(container krm.Node) (port krm.Node) {
 	for v := range container.Get("env").Items() {
 		if v.Get("name").Is("PORT") {
@@ -390,8 +385,8 @@ func PortVariable(container krm.Node) (port krm.Node) {
 	return port
 }
 
-// AgentContainer is the one whose port AuthBridge takes: the first with a TCP port,
-// or the first at all.
+// AgentContainer returns the container whose port AuthBridge takes: the first with a TCP port, or
+// else the first.
 func AgentContainer(pod krm.PodTemplate) (agent krm.Node) {
 	for c := range pod.Spec().Get("containers").Items() {
 		if !agent.Exists() {
@@ -404,15 +399,14 @@ func AgentContainer(pod krm.PodTemplate) (agent krm.Node) {
 	return agent
 }
 
-// Published names of the volumes that the sidecars share, also with the
-// application.
+// Published names of the volumes that sidecars share, also with the application.
 const (
 	SharedVolume = "shared-data"
 	SVIDVolume   = "svid-output"
 )
 
-// authorVolumes finds the author's volumes that the sidecars use: published
-// applications declare shared-data themselves, to read the client's ID from it.
+// authorVolumes returns the author's volumes that the sidecars use: published applications declare
+// shared-data themselves, to read the client's ID from it.
 func authorVolumes(pod krm.PodTemplate) (found Volumes) {
 	for v := range pod.Spec().Get("volumes").Items() {
 		switch name := v.Get("name"); {
@@ -425,8 +419,7 @@ func authorVolumes(pod krm.PodTemplate) (found Volumes) {
 	return found
 }
 
-// IsEmptyDir reports whether a volume is an emptyDir, which one without a source
-// is too.
+// IsEmptyDir reports whether a volume is an emptyDir, explicitly or by having no source.
 func IsEmptyDir(volume krm.Node) bool {
 	for key, source := range volume.Fields() {
 		if key != "name" && key != "emptyDir" && !source.IsNull() {

@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// AuthBridgeProxy is the pod's proxy both ways. Ports, users, paths and names are those
-// of rossoctl/cortex da955ea.
+// AuthBridgeProxy is the pod's proxy in both directions. Ports, users, paths and names are those of
+// rossoctl/cortex da955ea.
 const AuthBridgeProxy = "authbridge-proxy"
 
 const (
@@ -20,12 +20,12 @@ const (
 	liteImage = cortex + "authbridge-lite" + cortexTag
 )
 
-// Ports that AuthBridge listens on, whatever the agent's are.
+// Ports that AuthBridge listens on, whichever the agent's are.
 const (
-	// transparentPort takes what iptables redirect.
+	// transparentPort receives the traffic that iptables redirect.
 	transparentPort = 8082
-	// bridgeHealthPort answers probes, bridgeStatsPort serves statistics to
-	// Kagenti's UI, and bridgeSessionPort, on loopback, conversations.
+	// bridgeHealthPort answers probes, bridgeStatsPort serves statistics to Kagenti's UI, and
+	// bridgeSessionPort serves conversations on loopback.
 	bridgeHealthPort  = 9091
 	bridgeStatsPort   = 9093
 	bridgeSessionPort = 9094
@@ -40,8 +40,8 @@ func authBridgeProxy() identity.Sidecar {
 	return identity.Sidecar{
 		Name: AuthBridgeProxy, Guards: true,
 		Default: component(fullImage, "100m", "128Mi", "300m", "384Mi"),
-		// It is healthy once it has its SPIFFE identity and its listeners, and ready
-		// once each of its plugins is.
+		// It is healthy when it has its SPIFFE identity and its listeners, and ready when each of
+		// its plugins is ready.
 		Container: func(s *identity.Settings) identity.Container {
 			return bridgeContainer(s, healthy)
 		},
@@ -53,8 +53,8 @@ func authBridgeProxy() identity.Sidecar {
 	}
 }
 
-// bridgeEnvoy is envoy-proxy in the mode envoy-sidecar: Envoy and, beside it, the processor
-// that judges each request.
+// bridgeEnvoy returns envoy-proxy for the mode envoy-sidecar: Envoy and the processor that checks
+// each request.
 func bridgeEnvoy() identity.Sidecar {
 	x := envoyProxy()
 	x.Values = nil
@@ -73,13 +73,12 @@ func bridgeEnvoy() identity.Sidecar {
 	return x
 }
 
-// proxyPorts are those of the modes proxy-sidecar and lite.
+// proxyPorts appends the ports of the modes proxy-sidecar and lite.
 func proxyPorts(ports []identity.Port, s *identity.Settings) []identity.Port {
 	if s.Inbound.Enabled {
 		name := "reverse-proxy"
-		// the agent's container declares it
 		if slices.Contains(s.AuthBridge.Ports, s.Inbound.Port) {
-			name = ""
+			name = "" // the agent's container declares it
 		}
 		ports = append(ports,
 			identity.Port{
@@ -98,7 +97,7 @@ func proxyPorts(ports []identity.Port, s *identity.Settings) []identity.Port {
 	return ports
 }
 
-// bridgePorts are those of each mode.
+// bridgePorts appends the ports of all modes.
 func bridgePorts(dst []identity.Port) []identity.Port {
 	return append(dst,
 		identity.Port{Number: bridgeHealthPort, ContainerPort: "bridge-health",
@@ -121,7 +120,7 @@ func bridgeMounts(s *identity.Settings) []identity.Mount {
 	return mounts
 }
 
-// What is the same in the containers and configurations of all workloads.
+// Parts that are the same in the containers and configurations of all workloads.
 var (
 	bridgeArgs = words("args", "--config", "/etc/authbridge/config.yaml")
 	healthy    = startup(httpGet("/healthz", "bridge-health"))
@@ -136,7 +135,7 @@ var (
 	noPlugins   = block.Plain("plugins", "[]")
 )
 
-// bridgeContainer is the container in each mode. config.yaml refers to its variables.
+// bridgeContainer returns the container of any mode. config.yaml refers to its variables.
 func bridgeContainer(s *identity.Settings, started block.Node) identity.Container {
 	c := identity.Container{Program: bridgeArgs, Startup: started, Readiness: ready,
 		Security: proxySecurity(s)}
@@ -146,14 +145,14 @@ func bridgeContainer(s *identity.Settings, started block.Node) identity.Containe
 	return c
 }
 
-// AuthBridgeYAML is the key of AuthBridge's configuration. Its pipeline is reloaded when
-// it changes; see NeedsRestart.
+// AuthBridgeYAML is the key of AuthBridge's configuration. AuthBridge reloads its pipeline when it
+// changes; see NeedsRestart.
 const AuthBridgeYAML = "config.yaml"
 
 // bridgeConfig returns AuthBridge's configuration as rossoctl/cortex da955ea reads it. The
 // program replaces ${NAME} by variables of its environment before it reads YAML.
 func bridgeConfig(s *identity.Settings) block.Node {
-	mode := identity.ModeProxySidecar // lite is another image of it
+	mode := identity.ModeProxySidecar // lite is the same mode with another image
 	if s.On(EnvoyProxy) {
 		mode = identity.ModeEnvoySidecar
 	}
@@ -174,7 +173,7 @@ func bridgeConfig(s *identity.Settings) block.Node {
 		tlsBridge)
 }
 
-// literal returns a string in which AuthBridge replaces nothing by a variable.
+// literal returns a string in which AuthBridge expands no variables.
 func literal(key, text string) block.Node { return block.Plain(key, quoted(text)) }
 
 func quoted(text string) string {
@@ -193,7 +192,7 @@ func address(key, host string, port int) block.Node {
 	return block.Text(key, host+":"+strconv.Itoa(port))
 }
 
-// bridgeListener returns the addresses. What nobody but the pod may use is on loopback: the
+// bridgeListener returns the addresses. Listeners that only the pod may use are on loopback: the
 // forward proxy acts with the agent's identity, and the sessions hold conversations.
 func bridgeListener(s *identity.Settings) (fields []block.Node) {
 	if s.On(EnvoyProxy) {
@@ -222,8 +221,8 @@ func bridgeListener(s *identity.Settings) (fields []block.Node) {
 		literals("skip_hosts", telemetryHosts(s)))
 }
 
-// telemetryHosts are the hosts that get no tokens, and would fill the sessions. AuthBridge
-// does not start with a host that has a colon, as IPv6 addresses do.
+// telemetryHosts returns the hosts that get no tokens and stay out of the sessions. AuthBridge does
+// not start with a host that has a colon, such as an IPv6 address.
 func telemetryHosts(s *identity.Settings) (hosts []string) {
 	var endpoints []string
 	for i := range s.Trace.Exporters {
@@ -251,8 +250,8 @@ func plugins(name string, config ...block.Node) block.Node {
 		block.Map("config", config...)))
 }
 
-// spiffeID is the workload's SPIFFE ID. Its namespace and account are the pod's, whatever
-// namespace a host sets for the workload after the render.
+// spiffeID returns the workload's SPIFFE ID. It takes the namespace and account from the pod,
+// because a host may set another namespace after the render.
 func spiffeID(key string, s *identity.Settings) block.Node {
 	trust := strings.Trim(quoted(s.SPIFFE.TrustDomain), `"`)
 	return block.Plain(key, `"spiffe://`+trust+`/ns/${POD_NAMESPACE}/sa/${POD_SERVICE_ACCOUNT}"`)
@@ -278,7 +277,7 @@ func bridgeInbound(s *identity.Settings) block.Node {
 		literals("bypass_paths", bridgePaths(s)))
 }
 
-// bridgePaths are the patterns of the paths that need no token.
+// bridgePaths returns the patterns of the paths that need no token.
 func bridgePaths(s *identity.Settings) (paths []string) {
 	add := func(p string) {
 		if !slices.Contains(paths, p) {
@@ -318,15 +317,15 @@ func bridgeOutbound(s *identity.Settings) block.Node {
 		block.Plain("provider", "keycloak"),
 		literal("token_url", s.Outbound.TokenURL),
 		block.Plain("default_policy", "passthrough"),
-		// CONNECT and intercepted connections never have a token: deny would cut off the
-		// HTTPS of each host with a rule, and of all hosts where there is a default target.
+		// CONNECT and intercepted connections never have a token: deny would block the HTTPS of
+		// each host with a rule, and of all hosts if there is a default target.
 		block.Plain("no_token_policy", "allow"),
 		client,
 		block.Map("routes", block.Plain("file", "/etc/authproxy/routes.yaml"), bridgeRules(s)))
 }
 
-// bridgeRules are the routes in the order in which they are tried. A default target is the
-// last of them, behind Keycloak itself.
+// bridgeRules returns the routes in the order of precedence. A default target is the last of them,
+// after Keycloak itself.
 func bridgeRules(s *identity.Settings) block.Node {
 	var rules []block.Node
 	exchange := func(host, tokenURL string, t *identity.Target) {

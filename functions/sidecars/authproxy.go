@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// AuthProxy checks the tokens of what arrives.
+// AuthProxy checks the tokens of inbound requests.
 const AuthProxy = "auth-proxy"
 
 const authProxyRepository = repository + "auth-proxy"
@@ -49,14 +49,14 @@ func authProxyContainer(s *identity.Settings) identity.Container {
 	}
 	return identity.Container{
 		Env: env,
-		// Where Envoy is in front of it, a probe from outside would be sent to an
-		// Envoy that starts only afterwards.
+		// If Envoy intercepts traffic, a probe from outside would be sent to an Envoy that starts
+		// only afterwards.
 		Startup:  block.If(!s.Outbound.Intercept, startup(tcpSocket("auth-proxy"))),
 		Security: proxySecurity(s),
 	}
 }
 
-// inboundValues are the values that say which tokens are accepted.
+// inboundValues returns the values that define which tokens are accepted.
 func inboundValues(s *identity.Settings) []block.Node {
 	if !s.Inbound.Enabled || !s.Inbound.Validate {
 		return nil
@@ -79,8 +79,8 @@ func inboundValues(s *identity.Settings) []block.Node {
 	}
 }
 
-// tokenVariables are the variables that say which tokens are accepted, with the name of the
-// one that has the audience. Kubernetes expands the variables before it in its value.
+// tokenVariables returns the variables that define which tokens are accepted. name is the variable
+// of the audience; Kubernetes expands the preceding variables in its value.
 func tokenVariables(s *identity.Settings, name string) (env []block.Node) {
 	var audience block.Node
 	switch {
@@ -99,13 +99,13 @@ func tokenVariables(s *identity.Settings, name string) (env []block.Node) {
 	return append(env, configured(s, "ISSUER"), configured(s, "JWKS_URL"), audience)
 }
 
-// Unpublished reports whether an image is the default profile's auth-proxy, of
-// which no version was ever published under any tag.
+// Unpublished reports whether an image is the default profile's auth-proxy, which was never
+// published under any tag.
 func Unpublished(image string) bool {
 	rest, ok := strings.CutPrefix(image, authProxyRepository)
 	return ok && (rest == "" || rest[0] == ':' || rest[0] == '@')
 }
 
-// UnpublishedRemedy says what to do about an Unpublished image.
+// UnpublishedRemedy is the hint about an Unpublished image.
 const UnpublishedRemedy = "set spec.profile: " + AuthBridge +
 	", whose images exist, or build one and set spec.components." + AuthProxy + ".image"

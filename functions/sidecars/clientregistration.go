@@ -23,7 +23,7 @@ func clientRegistration() identity.Sidecar {
 		Mounts: func(s *identity.Settings) []identity.Mount {
 			mounts := []identity.Mount{writable(sharedName(s), "/shared")}
 			if s.SPIFFE.Enabled {
-				// The published program reads the token in /opt, wherever else it is.
+				// The published program reads the token in /opt, whichever TokenDir is set.
 				mounts = append(mounts, readOnly(SVIDVolume(s), "/opt"))
 			}
 			mounts = append(mounts, readOnly(ConfigVolume, MountPath))
@@ -36,11 +36,10 @@ func clientRegistration() identity.Sidecar {
 	}
 }
 
-// registerSH runs the published program, which registers once and ends with an error where
-// Keycloak does not answer: a shell waits for the token, tries again, and stays, because a
-// sidecar that ends is started again. The client's ID is the token's "sub". The program reads
-// variables; the shell takes those that say where Keycloak is from the mounted files, and
-// registers again when one of them changes.
+// registerSH runs the published program, which registers once and fails if Keycloak does not
+// answer. The shell waits for the token, retries, and stays, because a sidecar that ends is started
+// again. The client's ID is the token's "sub". The program reads variables; the shell takes the
+// address of Keycloak from the mounted files, and registers again when one of them changes.
 //
 //go:embed files/register.sh
 var registerSH string
@@ -78,7 +77,7 @@ func registrationContainer(s *identity.Settings) identity.Container {
 	}
 }
 
-// placeholders of a client name's template that become variables of the pod.
+// placeholders are the placeholders of a client name's template that become variables of the pod.
 var placeholders = [...]struct{ name, variable, field string }{
 	{"PodName", "POD_NAME", "metadata.name"},
 	{"PodNamespace", "POD_NAMESPACE", "metadata.namespace"},
@@ -86,7 +85,7 @@ var placeholders = [...]struct{ name, variable, field string }{
 	{"NodeName", "NODE_NAME", "spec.nodeName"},
 }
 
-// clientName returns CLIENT_NAME, and before it the variables that Kubernetes expands in it.
+// clientName returns CLIENT_NAME, preceded by the variables that Kubernetes expands in it.
 func clientName(s *identity.Settings) (env []block.Node) {
 	used := make(map[string]bool)
 	parts := strings.Split(s.Registration.ClientName, "{{")
@@ -138,8 +137,8 @@ func clientValues(s *identity.Settings) (values []block.Node) {
 	return values
 }
 
-// CloudFile returns the file by which the SDKs of the provider get credentials for the
-// workload, and the variable that leads them to it. Both are empty for Keycloak.
+// CloudFile returns the file with which the SDKs of the provider get credentials for the workload,
+// and the variable that names the file. Both are empty for Keycloak.
 func CloudFile(s *identity.Settings) (variable, file string) {
 	switch cloud(s) {
 	case "aws":
@@ -150,7 +149,7 @@ func CloudFile(s *identity.Settings) (variable, file string) {
 	return "", ""
 }
 
-// cloud is the identity provider of a workload that has one.
+// cloud returns the identity provider of a workload, or "".
 func cloud(s *identity.Settings) string {
 	if s.On(ClientRegistration) {
 		return s.Registration.Provider
@@ -161,8 +160,8 @@ func cloud(s *identity.Settings) string {
 //go:embed files/aws-config
 var awsConfigText string
 
-// awsConfig returns an AWS shared configuration file with a profile that trades the JWT SVID
-// for the role's credentials.
+// awsConfig returns an AWS shared configuration file with a profile that exchanges the JWT SVID for
+// the role's credentials.
 func awsConfig(s *identity.Settings) string {
 	a := &s.Registration.AWS
 	plain := func(value string) string { return strings.Map(iniRune, value) }
@@ -172,7 +171,7 @@ func awsConfig(s *identity.Settings) string {
 		"Endpoint", plain(a.STSEndpoint))
 }
 
-// iniRune drops what would end a line or start a comment; the format has no escapes.
+// iniRune drops characters that would end a line or start a comment; the format has no escapes.
 func iniRune(r rune) rune {
 	if r > ' ' && r != 0x7f && r != ';' && r != '#' {
 		return r
@@ -183,8 +182,7 @@ func iniRune(r rune) rune {
 //go:embed files/gcp-credentials.json
 var gcpCredentialsText string
 
-// gcpCredentials returns an external account's credential configuration, which holds no
-// secret.
+// gcpCredentials returns an external account's credential configuration, which holds no secret.
 func gcpCredentials(s *identity.Settings) string {
 	g := &s.Registration.GCP
 	quoted := func(text string) string { return string(scalar.AppendJSON(nil, text)) }

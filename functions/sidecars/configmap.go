@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Keys of the ConfigMap. Those in capitals are environment variables of the
-// programs; the others are files in the volume that mounts all of it.
+// Keys of the ConfigMap. Uppercase keys are environment variables of the programs; the others are
+// files in the volume of the whole ConfigMap.
 const (
 	HelperConf     = "helper.conf"
 	EnvoyYAML      = "envoy.yaml"
@@ -21,10 +21,10 @@ const (
 	GCPCredentials = "gcp-credentials.json"
 )
 
-// NeedsRestart reports whether the program that reads a key as a file applies a change of
-// it only when it starts. Envoy, the token processor and spiffe-helper read their files
-// once. AuthBridge reloads the pipeline of its configuration and nothing else: if the
-// listener differs, it refuses the whole file. (Observed on rossoctl/cortex da955ea.)
+// NeedsRestart reports whether the program that reads a key as a file applies a change of it only
+// when it starts. Envoy, the token processor and spiffe-helper read their files once. AuthBridge
+// reloads only the pipeline of its configuration: if the listener differs, it refuses the whole
+// file. (Observed on rossoctl/cortex da955ea.)
 func NeedsRestart(key string, was, is any) bool {
 	switch key {
 	case HelperConf, EnvoyYAML, RoutesYAML:
@@ -36,8 +36,8 @@ func NeedsRestart(key string, was, is any) bool {
 	return false
 }
 
-// fixedPart returns what AuthBridge reads of its configuration when it starts, nil for
-// a text that is not a configuration.
+// fixedPart returns the part of its configuration that AuthBridge reads only when it starts, or nil
+// for a text that is not a configuration.
 func fixedPart(text any) map[string]any {
 	yaml, _ := text.(string)
 	var o krm.Object
@@ -54,14 +54,13 @@ func fixedPart(text any) map[string]any {
 	return config
 }
 
-// MountPath is where the sidecars that look nowhere else find the ConfigMap's
-// files. The paths of the others are theirs: /etc/envoy, /etc/spiffe-helper,
-// /etc/authproxy.
+// MountPath is the directory of the ConfigMap's files for sidecars without a fixed path. The others
+// have /etc/envoy, /etc/spiffe-helper and /etc/authproxy.
 const MountPath = "/etc/armature/identity"
 
-// TokenPath is where the application and client-registration find the tokens that
-// AWSConfig and GCPCredentials refer to. It is a directory of its own, because
-// what is mounted over a directory of the application's image hides its files.
+// TokenPath is the directory of the tokens for the application and client-registration to which
+// AWSConfig and GCPCredentials refer. It is separate, because a mount hides the files in a
+// directory of the application's image.
 const TokenPath = "/etc/armature/tokens"
 
 // AppendConfigMap appends the ConfigMap of the workload's sidecars as a YAML document without
@@ -90,8 +89,8 @@ func appendData(dst []byte, s *identity.Settings) []byte {
 	return block.Append(dst, 0, block.Map("data", data...))
 }
 
-// filled returns one of the files that sidecars read, with the parts between {{each NAME}} and
-// {{end NAME}} that it is to have, and values in the places of {{NAME}}, which are in turn.
+// filled returns a template of a sidecar's file with the selected parts between {{each NAME}} and
+// {{end NAME}}, and with values, which alternate with their names, in place of {{NAME}}.
 func filled(text string, parts map[string]bool, values ...string) string {
 	for name, has := range parts {
 		text = repeated(text, name, map[bool]int{true: 1}[has])
@@ -102,7 +101,7 @@ func filled(text string, parts map[string]bool, values ...string) string {
 	return strings.NewReplacer(values...).Replace(text)
 }
 
-// repeated writes a part of a text n times, each time with a number behind its name in {{NAME}}.
+// repeated writes a part of a text n times, each time with a number after its name in {{NAME}}.
 func repeated(text, part string, n int) string {
 	before, rest, found := strings.Cut(text, "{{each "+part+"}}")
 	if !found {

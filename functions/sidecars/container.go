@@ -21,8 +21,8 @@ func AppendContainers(dst []byte, s *identity.Settings) (items []byte, names []s
 	return dst, names
 }
 
-// AppendContainer appends a sidecar of the workload's profile as an item of the pod's
-// init containers, at zero indentation.
+// AppendContainer appends a sidecar of the workload's profile as an item of the pod's init
+// containers, without indentation.
 func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar) []byte {
 	c, own := s.Component(x.Name), x.Container(s)
 	return block.AppendItem(dst, 0,
@@ -41,7 +41,7 @@ func AppendContainer(dst []byte, s *identity.Settings, x *identity.Sidecar) []by
 	)
 }
 
-// containerPorts are the ports of a sidecar that its container declares.
+// containerPorts returns the ports that a sidecar's container declares.
 func containerPorts(s *identity.Settings, x *identity.Sidecar) block.Node {
 	if x.Ports == nil {
 		return block.Node{}
@@ -88,7 +88,7 @@ func resources(c *identity.Component) block.Node {
 		quantities("limits", c.CPULimit, c.MemoryLimit))
 }
 
-// quantity quotes what a YAML reader would take for a number.
+// quantity returns a quantity, quoted if a YAML reader would read it as a number.
 func quantity(key, q string) block.Node {
 	if q == "" {
 		return block.Node{}
@@ -105,8 +105,8 @@ func variable(name, value string) block.Node {
 	return block.Map("", block.Plain("name", name), block.Env("value", value))
 }
 
-// expanded returns a variable whose value is the inside of a quoted scalar, with references
-// to other variables.
+// expanded returns a variable with references to other variables. value is the inside of a quoted
+// scalar.
 func expanded(name string, value []byte) block.Node {
 	return block.Map("", block.Plain("name", name), block.Plain("value", `"`+string(value)+`"`))
 }
@@ -118,8 +118,8 @@ func valueFrom(name, source string, fields ...block.Node) block.Node {
 		block.Map("valueFrom", block.Map(source, fields...)))
 }
 
-// configured returns a variable whose value is the ConfigMap's, so that a change of
-// configuration changes the ConfigMap and not the pod.
+// configured returns a variable with a value from the ConfigMap, so that a change of configuration
+// changes the ConfigMap and not the pod.
 func configured(s *identity.Settings, name string) block.Node {
 	return valueFrom(name, "configMapKeyRef", configMapName(s), block.Plain("key", name))
 }
@@ -138,24 +138,25 @@ func field(name, path string) block.Node {
 	return valueFrom(name, "fieldRef", block.Plain("fieldPath", path))
 }
 
-// podIdentity are the variables with the pod's part of its SPIFFE ID.
+// podIdentity are the variables for the pod's part of its SPIFFE ID.
 var podIdentity = []block.Node{
 	field("POD_NAMESPACE", "metadata.namespace"),
 	field("POD_SERVICE_ACCOUNT", "spec.serviceAccountName"),
 }
 
-// startup returns a startup probe that asks every two seconds for five minutes. The next
-// container starts when it succeeds.
+// startup returns a startup probe that runs every two seconds for five minutes. The next container
+// starts when it succeeds.
 func startup(handler block.Node) block.Node {
 	return block.Map("startupProbe", handler, block.Int("periodSeconds", 2),
 		block.Int("failureThreshold", 150))
 }
 
-// httpGet and tcpSocket ask a port by its name.
+// httpGet returns a probe of a named port by HTTP.
 func httpGet(path, port string) block.Node {
 	return block.Map("httpGet", block.Plain("path", path), block.Plain("port", port))
 }
 
+// tcpSocket returns a probe of a named port by TCP.
 func tcpSocket(port string) block.Node { return block.Map("tcpSocket", block.Plain("port", port)) }
 
 // words returns a list of words that need no quotes.
@@ -167,8 +168,8 @@ func words(key string, words ...string) block.Node {
 	return block.List(key, items...)
 }
 
-// Security contexts follow 001, "Security Considerations", and beyond it what Pod Security
-// "restricted" asks for and the program can live with.
+// Security contexts follow 001, "Security Considerations", and otherwise Pod Security "restricted"
+// as far as the programs allow.
 
 // restricted returns the security context of a program that runs as a user and its group.
 func restricted(user int, more ...block.Node) block.Node {

@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// EnvoyProxy is Envoy with the token processor beside it.
+// EnvoyProxy is Envoy with the token processor in one container.
 const EnvoyProxy = "envoy-proxy"
 
 const processorImage = "envoy-with-processor"
@@ -21,7 +21,7 @@ const processorImage = "envoy-with-processor"
 const (
 	// envoyAdminPort serves Envoy's administration interface, on loopback.
 	envoyAdminPort = 9901
-	// extProcPort is where the token processor beside Envoy listens.
+	// extProcPort is the port of the token processor next to Envoy.
 	extProcPort = 9090
 )
 
@@ -43,7 +43,7 @@ func envoyProxy() identity.Sidecar {
 			return []block.Node{envoyConfig(s), routes(s)}
 		},
 		Values: func(s *identity.Settings) (values []block.Node) {
-			if !s.On(AuthProxy) { // which has them otherwise
+			if !s.On(AuthProxy) { // auth-proxy adds them otherwise
 				values = inboundValues(s)
 			}
 			values = append(values, block.Text("TOKEN_URL", s.Outbound.TokenURL))
@@ -93,15 +93,15 @@ func envoyContainer(s *identity.Settings) identity.Container {
 //go:embed files/envoy.yaml
 var envoyYAML string
 
-// withoutScopes is what most workloads get of it.
+// withoutScopes is the variant of envoy.yaml for most workloads.
 var withoutScopes = repeated(envoyYAML, "scoped", 0)
 
-// envoyConfig returns Envoy's configuration: envoy.yaml, with what depends on the workload.
+// envoyConfig returns Envoy's configuration: envoy.yaml with the values of the workload.
 //
-// Required scopes are demanded by Envoy itself, because no published program looks at a token's
-// scopes. Behind the token processor, which has refused bad tokens already, Envoy verifies the
-// token once more in order to read its claims and lets a request pass only with all scopes, or
-// on a path that needs no token.
+// Envoy itself checks the required scopes, because no published program reads a token's scopes.
+// After the token processor, which has refused invalid tokens already, Envoy verifies the token
+// again to read its claims. It lets a request pass only with all scopes, or on a path that needs no
+// token.
 func envoyConfig(s *identity.Settings) block.Node {
 	text := withoutScopes
 	values := []string{"ProxyPort", strconv.Itoa(s.Outbound.ProxyPort),
@@ -127,7 +127,7 @@ func envoyConfig(s *identity.Settings) block.Node {
 
 		server, err := url.Parse(in.JWKSURL)
 		if err != nil {
-			server = &url.URL{} // which is an error of the settings
+			server = &url.URL{} // the settings have an error then
 		}
 		parts = map[string]bool{"free": len(free) > 0, "tls": server.Scheme == "https"}
 		for name, value := range map[string]string{"Issuer": in.Issuer, "JWKSURL": in.JWKSURL,
@@ -139,8 +139,8 @@ func envoyConfig(s *identity.Settings) block.Node {
 	return block.File(EnvoyYAML, filled(text, parts, values...))
 }
 
-// routes returns the token processor's routes, of which the first that matches counts: the
-// author's rules, the hosts that must not get tokens, and the default.
+// routes returns the token processor's routes, of which the first match counts: the author's rules,
+// the hosts that must not get tokens, and the default.
 func routes(s *identity.Settings) block.Node {
 	if !s.Outbound.TokenExchange {
 		return block.File(RoutesYAML, "[]\n")
@@ -162,8 +162,7 @@ func routes(s *identity.Settings) block.Node {
 	}
 	for i := range s.Outbound.Rules {
 		if r := &s.Outbound.Rules[i]; r.Passthrough {
-			all = append(all,
-				block.Map("", block.Text("host", r.Host), block.Bool("passthrough", true)))
+			direct(r.Host)
 		} else {
 			route(r.Host, &r.Target,
 				block.If(r.TokenURL != "", block.Text("token_url", r.TokenURL)))
@@ -200,7 +199,7 @@ func hostOf(endpoint string) string {
 	return endpoint
 }
 
-// bypassPatterns are the paths that need no token, as regular expressions.
+// bypassPatterns returns the paths that need no token as regular expressions.
 func bypassPatterns(s *identity.Settings) []string {
 	patterns := make([]string, 0, len(s.Inbound.BypassPaths)+len(s.Declared.ProbePaths))
 	for _, p := range s.Inbound.BypassPaths {
@@ -214,9 +213,9 @@ func bypassPatterns(s *identity.Settings) []string {
 	return patterns
 }
 
-// globPattern is the regular expression of a pattern of Go's path.Match, which
-// the token processor takes. Its classes and escapes are taken literally, so
-// that Envoy never lets more pass than the token processor does.
+// globPattern returns the regular expression of a pattern of Go's path.Match for the token
+// processor. It takes classes and escapes literally, so that Envoy never lets more pass than the
+// token processor does.
 func globPattern(glob string) string {
 	return strings.NewReplacer(`\*`, "[^/]*", `\?`, "[^/]").Replace(regexp.QuoteMeta(glob))
 }

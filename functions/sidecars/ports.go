@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// CheckPorts compares the TCP ports that the author's containers declare with those of the
-// sidecars.
+// CheckPorts reports clashes of the TCP ports that the author's containers declare with those of
+// the sidecars.
 func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findings []finding.Finding) {
 	var few [8]int // most pods have no more ports
 	var fewNodes [8]krm.Node
@@ -53,8 +53,8 @@ func CheckPorts(o *krm.Object, pod krm.PodTemplate, s *identity.Settings) (findi
 	return findings
 }
 
-// unreadablePort finds a containerPort that is not a port. A variable that another program
-// replaces after the render is accepted if annotations name the ports instead.
+// unreadablePort reports a containerPort that is not a port. It accepts a variable that another
+// program replaces after the render if annotations name the ports instead.
 func unreadablePort(o *krm.Object, at krm.Node, s *identity.Settings) (f finding.Finding, found bool) {
 	hint := "write a number without quotes"
 	if _, number := at.Int(); number {
@@ -84,8 +84,8 @@ func unreadablePort(o *krm.Object, at krm.Node, s *identity.Settings) (f finding
 	return o.Finding(finding.Error, "inject/unreadable-port", at, message, hint), true
 }
 
-// portRemedy says how an application keeps a port that it declares. A port that
-// it returns away counts as declared from then on.
+// portRemedy returns the hint for an application whose declared port clashes. It adds a port that
+// it proposes to declared.
 func portRemedy(p identity.Port, s *identity.Settings, declared *[]int) string {
 	target := s.Inbound.TargetPort
 	switch {
@@ -94,7 +94,7 @@ func portRemedy(p identity.Port, s *identity.Settings, declared *[]int) string {
 			"move the application to another port, because this one is built into the "+
 				"injected program; or do without that program: annotate %s/%s: disabled", s.Prefix,
 			p.Component)
-	case p.Key == identity.InboundPort && !slices.Contains(*declared, target): // which is free for it
+	case p.Key == identity.InboundPort && !slices.Contains(*declared, target): // the target port is free
 		*declared = append(*declared, target)
 		return fmt.Sprintf("annotate %s: \"%d\" and %s: \"%d\"", s.TargetPortAnnotation(), p.Number,
 			p.Annotation(), target)

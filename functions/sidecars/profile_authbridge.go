@@ -17,12 +17,12 @@ import (
 const (
 	cortex    = "ghcr.io/rossoctl/cortex/"
 	cortexTag = ":v0.7.0-alpha.2"
-	// bridgeKeycloak and bridgeRealm are those of the platform's own installation.
+	// bridgeKeycloak and bridgeRealm are the defaults of the platform's own installation.
 	bridgeKeycloak = "http://keycloak-service.keycloak.svc:8080"
 	bridgeRealm    = "rossoctl"
 )
 
-// authBridge is rossoctl/cortex da955ea and the operator beside it, of 2026-08.
+// authBridge returns the profile of rossoctl/cortex da955ea and its operator of 2026-08.
 func authBridge() identity.Profile {
 	return identity.Profile{
 		Name: AuthBridge, Prefix: keys.LabelPrefix, TokenDir: "/opt", FollowsPorts: true,
@@ -60,15 +60,15 @@ func authBridge() identity.Profile {
 	}
 }
 
-// settleBridge turns off what has nothing to do in the mode, and computes ports and
-// the name of the Secret.
+// settleBridge disables sidecars that would be idle in the mode, and computes ports and the name of
+// the Secret.
 func settleBridge(s *identity.Settings) {
 	b, init, bridge, envoy := &s.AuthBridge, s.Component(ProxyInit), s.Component(AuthBridgeProxy),
 		s.Component(EnvoyProxy)
 	inEnvoy := b.Mode == identity.ModeEnvoySidecar
 	noPort := len(b.Ports) == 0 && b.EnvPort == 0 && s.Inbound.Port == 0 && s.Inbound.TargetPort == 0
 	if workload.Ends(s.Subject.Kind) && noPort {
-		s.Inbound.Enabled = false // nobody calls it
+		s.Inbound.Enabled = false // it receives no requests
 	}
 	some := s.Inbound.Enabled || s.Outbound.Enabled
 	bridge.Enabled = bridge.Enabled && some && !inEnvoy
@@ -77,8 +77,8 @@ func settleBridge(s *identity.Settings) {
 	if b.Mode == identity.ModeLite && bridge.Image == fullImage {
 		bridge.Image = liteImage
 	}
-	// Envoy gets no traffic but from iptables; the other modes catch with them
-	// what does not leave by the forward proxy.
+	// Envoy gets traffic from iptables only. The other modes use them to catch traffic that
+	// bypasses the forward proxy.
 	intercept := init.Enabled && proxy && s.Outbound.Intercept && (inEnvoy || s.Outbound.Enabled)
 	init.Enabled, s.Outbound.Intercept = intercept, intercept
 	s.Outbound.TokenExchange = s.Outbound.TokenExchange && s.Outbound.Enabled
@@ -94,7 +94,7 @@ func settleBridge(s *identity.Settings) {
 	s.SPIFFE.Enabled = s.SPIFFE.Enabled && proxy &&
 		(b.ClientAuth == identity.FederatedJWT || b.MTLS != "disabled")
 	if s.SPIFFE.Audience == "" {
-		s.SPIFFE.Audience = s.Inbound.Issuer // by which Keycloak knows itself
+		s.SPIFFE.Audience = s.Inbound.Issuer // the name by which Keycloak identifies itself
 	}
 	if b.Secret == "" && s.Subject.Namespace != "" && needsClientSecret(s) {
 		b.Secret = clientSecretOf(s.Subject.Namespace, s.Subject.Name)
@@ -105,9 +105,9 @@ func settleBridge(s *identity.Settings) {
 	}
 }
 
-// assignPorts returns the proxies of proxy-sidecar and lite the ports that nobody has
-// set: the reverse proxy takes the agent's, which goes to the next free one unless the
-// author has moved it already.
+// assignPorts assigns the ports of the proxies of proxy-sidecar and lite that are not set. The
+// reverse proxy takes the agent's port, and the agent moves to the next free one unless the author
+// has moved it already.
 func assignPorts(s *identity.Settings) {
 	b := &s.AuthBridge
 	if s.Inbound.Enabled {
@@ -130,8 +130,8 @@ func assignPorts(s *identity.Settings) {
 	}
 }
 
-// agentPort is where others reach the agent: at its PORT, if a container declares that
-// or none declares any, or else at the first port that is declared.
+// agentPort returns the port at which clients reach the agent: its PORT, if a container declares
+// that or none declares any, or else the first declared port.
 func agentPort(b *identity.AuthBridge) int {
 	switch {
 	case b.EnvPort != 0 && (len(b.Ports) == 0 || slices.Contains(b.Ports, b.EnvPort)):
@@ -171,8 +171,8 @@ func unnamedSecret(s *identity.Settings) (rule, field, message, hint string) {
 			identity.ClientSecretName
 }
 
-// givenToBridge reports values that AuthBridge does not take, and turns the fields of
-// an AgentRuntime into settings.
+// givenToBridge reports values that AuthBridge does not accept, and turns the fields of an
+// AgentRuntime into settings.
 func givenToBridge(c *identity.Checker, s *identity.Settings, set map[string]any) {
 	const provider, audience = "clientRegistration.provider", "inbound.validation.audience"
 	if c.By == identity.ByAgentRuntime {
@@ -187,7 +187,7 @@ func givenToBridge(c *identity.Checker, s *identity.Settings, set map[string]any
 	}
 }
 
-// givenByRuntime checks what an AgentRuntime sets, and turns it into settings of the table.
+// givenByRuntime checks the fields of an AgentRuntime and turns them into settings of the table.
 func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]any) {
 	const mode, egress = "authBridgeMode", "egressEnforcement"
 	c.OneOf("type", set["type"].(string), "agent", "tool")
@@ -203,7 +203,7 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 	}
 	if e, found := set[egress].(string); found {
 		c.OneOf(egress, e, "enforce-redirect", "none")
-		// Envoy gets its traffic from iptables whatever this says.
+		// Envoy gets its traffic from iptables, whichever value this has.
 		set[egress] = e == "enforce-redirect" || set[mode] == identity.ModeEnvoySidecar ||
 			set[mode] == nil &&
 				s.AuthBridge.Mode == identity.ModeEnvoySidecar
@@ -213,14 +213,13 @@ func givenByRuntime(c *identity.Checker, s *identity.Settings, set map[string]an
 		if value, found := set[only.field].(string); found && value != only.takes {
 			c.Error("identity/not-rendered", only.field,
 				fmt.Sprintf("%q is not supported: it needs objects that Kagenti's operator "+
-					"creates in the cluster",
-					text.Shown(value)),
+					"creates in the cluster", text.Shown(value)),
 				"set it to "+only.takes+", or leave this workload to the operator")
 		}
 	}
 }
 
-// unreadByBridge reports what is read in the mode envoy-sidecar alone.
+// unreadByBridge reports whether only the mode envoy-sidecar reads a setting.
 func unreadByBridge(s *identity.Settings, path string) bool {
 	switch strings.TrimPrefix(path, identity.Interception) {
 	case "proxyPort", "inboundProxyPort", "excludePorts", "excludeInboundPorts":
@@ -229,7 +228,7 @@ func unreadByBridge(s *identity.Settings, path string) bool {
 	return false
 }
 
-// mergedForBridge finds mTLS where nothing does it, once for the input that decides it.
+// mergedForBridge reports mTLS that nothing implements, once for the input that decides it.
 func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]any, field string) {
 	_, section := set["authbridge"]
 	_, mode := set[identity.BridgeMode]
@@ -254,18 +253,18 @@ func mergedForBridge(c *identity.Checker, s *identity.Settings, set map[string]a
 	}
 }
 
-// probesBridge reports whether a probe asks the proxy: in the mode envoy-sidecar each
-// does, in the others those of its port. AuthBridge cleans a path before it compares it.
+// probesBridge reports whether a probe reaches the proxy: every probe in the mode envoy-sidecar,
+// and the probes of its port in the others. AuthBridge cleans a path before it compares it.
 func probesBridge(s *identity.Settings, p *identity.Probe) bool {
 	p.Path, _, _ = strings.Cut(p.Path, "?")
 	p.Path = path.Clean(p.Path)
 	return p.Port == 0 || s.AuthBridge.Mode == identity.ModeEnvoySidecar || p.Port == s.Inbound.Port
 }
 
-// noPath is a pattern of paths that matches none, because AuthBridge cleans paths.
+// noPath is a path pattern that matches nothing, because AuthBridge cleans paths.
 const noPath = "//"
 
-// bypassPattern is a pattern of the author's as AuthBridge compares it with cleaned paths.
+// bypassPattern returns an author's pattern as AuthBridge compares it with cleaned paths.
 func bypassPattern(pattern string) string {
 	if pattern == noPath {
 		return pattern
@@ -273,7 +272,7 @@ func bypassPattern(pattern string) string {
 	return path.Clean(pattern)
 }
 
-// checkBypassPaths finds patterns with which AuthBridge does not start.
+// checkBypassPaths reports patterns with which AuthBridge does not start.
 func checkBypassPaths(c *identity.Checker, s *identity.Settings) {
 	for i, pattern := range s.Inbound.BypassPaths {
 		if clean := bypassPattern(pattern); clean == "/*" || clean == "/**" {
@@ -285,8 +284,7 @@ func checkBypassPaths(c *identity.Checker, s *identity.Settings) {
 	}
 }
 
-// checkRoutes warns of rules that have no effect on HTTPS, and of those that get each
-// other's tokens.
+// checkRoutes warns of rules that have no effect on HTTPS, and of rules that share their tokens.
 func checkRoutes(c *identity.Checker, s *identity.Settings) {
 	const rules = "outbound.tokenExchange.destinationRules[%d]."
 	all := s.Outbound.Rules
@@ -308,15 +306,14 @@ func checkRoutes(c *identity.Checker, s *identity.Settings) {
 		}); j >= 0 {
 			c.Warning("identity/shared-token", fmt.Sprintf(rules+"target.audience", i),
 				fmt.Sprintf("AuthBridge uses one token for each audience, so %s and %s get each "+
-					"other's scopes",
-					text.Shown(all[j].Host), text.Shown(r.Host)),
+					"other's scopes", text.Shown(all[j].Host), text.Shown(r.Host)),
 				"give both rules the same scopes and tokenUrl, or each an audience of its own")
 		}
 	}
 }
 
-// leavesCluster reports whether a host looks like one outside of the cluster, which is
-// usually reached by HTTPS.
+// leavesCluster reports whether a host looks like one outside of the cluster, which is usually
+// reached by HTTPS.
 func leavesCluster(host string) bool {
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	last := labels[len(labels)-1]
@@ -329,8 +326,8 @@ func leavesCluster(host string) bool {
 	return !slices.Contains([]string{"svc", "local", "internal"}, last)
 }
 
-// bridgeContradictions also warns where a Keycloak that the author names is presented
-// with a token for an address that may not be its own name.
+// bridgeContradictions reports contradictions, and warns if the workload presents itself to an
+// author's Keycloak with a token for an address that may not be its issuer.
 func bridgeContradictions(c *identity.Checker, s *identity.Settings) {
 	checkIssuer(c, s, true)
 	if s.ValidatesInbound() {

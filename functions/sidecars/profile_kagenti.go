@@ -12,7 +12,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// kagenti is source 001.
+// kagenti returns the profile of source 001.
 func kagenti() identity.Profile {
 	return identity.Profile{
 		Name: Kagenti, Prefix: keys.LabelPrefix, TokenDir: "/shared", SharedVolume: ownSharedVolume,
@@ -24,7 +24,7 @@ func kagenti() identity.Profile {
 	}
 }
 
-// rossoctl is the same with another prefix.
+// rossoctl returns the profile kagenti with another prefix.
 func rossoctl() identity.Profile {
 	p := kagenti()
 	p.Name, p.Prefix = Rossoctl, keys.RossoctlPrefix
@@ -33,8 +33,8 @@ func rossoctl() identity.Profile {
 
 func settleKagenti(s *identity.Settings) { settle(s, false) }
 
-// settle turns off what has nothing to do. envoyStays says that Envoy has something to
-// do where the workload sends nothing.
+// settle disables sidecars that would be idle with these settings. envoyStays keeps Envoy for a
+// workload without outbound settings.
 func settle(s *identity.Settings, envoyStays bool) {
 	init, helper, envoy := s.Component(ProxyInit), s.Component(SpiffeHelper), s.Component(EnvoyProxy)
 	registration, inbound := s.Component(ClientRegistration), s.Component(AuthProxy)
@@ -46,12 +46,12 @@ func settle(s *identity.Settings, envoyStays bool) {
 		s.Outbound.TokenExchange = false
 		envoy.Enabled = envoy.Enabled && envoyStays
 	}
-	// Traffic that is sent to a proxy which is not there goes nowhere.
+	// Traffic that is redirected to a missing proxy is lost.
 	intercept := init.Enabled && envoy.Enabled && s.Outbound.Intercept
 	init.Enabled, s.Outbound.Intercept = intercept, intercept
 }
 
-// contradictions finds settings that are right each for itself and wrong together.
+// contradictions reports settings that are valid separately but contradict each other.
 func contradictions(c *identity.Checker, s *identity.Settings) {
 	checkProvider(c, s)
 	checkIssuer(c, s, false)
@@ -84,8 +84,8 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 			"token exchange needs an audience for destinations that no rule matches",
 			"set defaultTarget.audience")
 	}
+	// A bad URL, whose port is 0, is a separate error.
 	if s.On(ClientRegistration) && s.Registration.Provider == "keycloak" && s.Outbound.Intercept &&
-		// of a bad URL there is an error
 		s.Registration.Port > 0 && !slices.Contains(s.Outbound.ExcludePorts, s.Registration.Port) {
 		severity, why := finding.Info, ""
 		if strings.HasPrefix(s.Registration.URL, "http://") {
@@ -100,7 +100,7 @@ func contradictions(c *identity.Checker, s *identity.Settings) {
 	}
 }
 
-// provider checks that the identity provider has all that it needs.
+// checkProvider reports settings that the identity provider lacks.
 func checkProvider(c *identity.Checker, s *identity.Settings) {
 	if !s.On(ClientRegistration) {
 		return
@@ -127,12 +127,11 @@ func checkProvider(c *identity.Checker, s *identity.Settings) {
 	}
 }
 
-// issuer finds an issuer without its keys, or keys without their issuer: the one
-// that nobody set stays the cluster's Keycloak's. public says that an issuer alone is
-// its public name.
+// checkIssuer reports an issuer without its keys, or keys without their issuer: the omitted one
+// defaults to the cluster's Keycloak. public says that an issuer alone is Keycloak's public name.
 func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 	if !s.AnyOn(AuthProxy, EnvoyProxy, AuthBridgeProxy) || !s.Inbound.Enabled || !s.Inbound.Validate ||
-		!sound(s.Inbound.Issuer) || !sound(s.Inbound.JWKSURL) { // which is a finding of its own
+		!sound(s.Inbound.Issuer) || !sound(s.Inbound.JWKSURL) { // a bad URL is a separate finding
 		return
 	}
 	const validation = "inbound.validation."
@@ -151,8 +150,7 @@ func checkIssuer(c *identity.Checker, s *identity.Settings, public bool) {
 	case s.Derived.Issuer && !s.Derived.JWKS:
 		c.Warning("identity/issuer-of-keycloak", validation+"jwksUrl",
 			fmt.Sprintf("the keys are those of %s, and only tokens of the cluster's Keycloak, "+
-				"%s, are accepted",
-				text.Shown(s.Inbound.JWKSURL), text.Shown(s.Inbound.Issuer)),
+				"%s, are accepted", text.Shown(s.Inbound.JWKSURL), text.Shown(s.Inbound.Issuer)),
 			"set "+validation+"issuer to the iss of the tokens")
 	}
 	const tokenURL = "outbound.tokenExchange.tokenUrl"
@@ -181,7 +179,7 @@ func sound(raw string) bool {
 	return err == nil && u.Host != "" && u.User == nil
 }
 
-// keysBeside is where the published token processor finds the keys of a token
+// keysBeside returns the URL at which the published token processor finds the keys of a token
 // endpoint's issuer.
 func keysBeside(tokenURL string) string { return strings.TrimSuffix(tokenURL, "/token") + "/certs" }
 
@@ -194,9 +192,8 @@ func authority(raw string) string {
 	return u.Host
 }
 
-// published has no auth-proxy unless somebody asks for it, and the token in a volume of
-// its own. Envoy validates what comes in, so that it stays where nothing is exchanged
-// on the way out.
+// published returns the profile whose auth-proxy is off by default, and whose token has a separate
+// volume. Envoy validates inbound requests, so it stays even if no tokens are exchanged.
 func published() identity.Profile {
 	p := kagenti()
 	p.Name, p.TokenDir, p.SharedVolume, p.Rules.Settle = Published, "/opt", identity.SharedVolume,

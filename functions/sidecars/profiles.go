@@ -1,6 +1,6 @@
-// Package sidecars has the generations of the platform and their sidecars. A profile is
-// a value in a file of its own. So is a sidecar, with its container, mounts, ports and
-// what it reads of the workload's ConfigMap.
+// Package sidecars has the generations of the platform and their sidecars. Each profile and each
+// sidecar is a value in its own file. A sidecar defines its container, mounts, ports and its part
+// of the workload's ConfigMap.
 package sidecars
 
 import (
@@ -14,17 +14,17 @@ var All = sync.OnceValue(func() *identity.Profiles {
 	return identity.NewProfiles(kagenti(), rossoctl(), published(), authBridge())
 })
 
-// Names of the profiles. A profile picks the defaults that everything else changes.
+// Names of the profiles. A profile selects the defaults that all inputs override.
 const (
 	// Kagenti is source 001.
 	Kagenti = "kagenti"
-	// Rossoctl is the same under the name the project took in 2026.
+	// Rossoctl is the same profile under the name that the project took in 2026.
 	Rossoctl = "rossoctl"
-	// Published is the generation whose sidecars were published: no auth-proxy,
-	// inbound tokens validated by Envoy's external processor.
+	// Published is the generation whose sidecars were published: it has no auth-proxy, and Envoy's
+	// external processor validates inbound tokens.
 	Published = "kagenti-published"
-	// AuthBridge is the generation of 2026-08: one proxy, which holds the workload's
-	// SPIFFE identity itself.
+	// AuthBridge is the generation of 2026-08: one proxy, which holds the workload's SPIFFE
+	// identity itself.
 	AuthBridge = "authbridge"
 )
 
@@ -44,7 +44,7 @@ func component(image, cpuRequest, memoryRequest, cpuLimit, memoryLimit string) i
 	}
 }
 
-// portOfAgent is the port of the agent behind a proxy.
+// portOfAgent returns the port of the agent behind a proxy.
 func portOfAgent(s *identity.Settings) identity.Port {
 	return identity.Port{Number: s.Inbound.TargetPort, Name: "the agent", Field: identity.AgentPort,
 		Key: identity.TargetPort, Agent: true}

@@ -19,10 +19,9 @@ func proxyInit(container func(*identity.Settings) identity.Container) identity.S
 	}
 }
 
-// redirects returns the container that leads traffic to Envoy. health is the port, 0 for
-// none, that the kubelet probes before Envoy is up. The program is the published
-// init-iptables.sh, which needs root, NET_ADMIN and a writable /run. Its published images
-// need NET_RAW as well.
+// redirects returns the container that redirects traffic to Envoy. health is the port that the
+// kubelet probes before Envoy is up, or 0. The program is the published init-iptables.sh, which
+// needs root, NET_ADMIN and a writable /run. Its published images need NET_RAW as well.
 func redirects(s *identity.Settings, raw bool, health int) identity.Container {
 	in := s.Outbound.ExcludeInboundPorts
 	if health > 0 {
@@ -63,7 +62,7 @@ func bridgeInit(s *identity.Settings) identity.Container {
 	}
 }
 
-// helperHealth is the port of spiffe-helper's health check.
+// helperHealth returns the port of spiffe-helper's health check, or 0.
 func helperHealth(s *identity.Settings) int {
 	if s.On(SpiffeHelper) {
 		return s.SPIFFE.HealthPort
@@ -85,7 +84,7 @@ func netAdmin(raw bool) block.Node {
 		runtimeDefault())
 }
 
-// outboundExcludes are the ports that leave the pod directly: client-registration talks to
+// outboundExcludes returns the ports that leave the pod directly: client-registration calls
 // Keycloak before Envoy is up.
 func outboundExcludes(s *identity.Settings) []int {
 	port, ports := s.Registration.Port, s.Outbound.ExcludePorts

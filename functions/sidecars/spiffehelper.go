@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// SpiffeHelper fetches the workload's SVIDs and keeps them fresh.
+// SpiffeHelper fetches the workload's SVIDs and renews them.
 const SpiffeHelper = "spiffe-helper"
 
 func spiffeHelper() identity.Sidecar {
@@ -45,8 +45,8 @@ func spiffeHelper() identity.Sidecar {
 //go:embed files/helper.conf
 var helperConfText string
 
-// helperConf returns spiffe-helper's configuration, HCL 1 as its README documents it. The
-// proxies, which run as another user, read the token too.
+// helperConf returns spiffe-helper's configuration, HCL 1 as its README documents it. The proxies,
+// which run as another user, also read the token.
 func helperConf(s *identity.Settings) string {
 	quoted := func(text string) string { return string(scalar.AppendHCL(nil, text)) }
 	return filled(helperConfText, map[string]bool{"x509": s.SPIFFE.OutputFormat == "x509",

@@ -9,12 +9,12 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// TraceMountPath is where the application containers see the tracing settings: one file a
-// setting, as 001's sample code reads them ("Agent Code Requirements"), and an OpenTelemetry
+// TraceMountPath is the directory of the tracing settings in application containers: one file for
+// each setting, as 001's sample code reads them ("Agent Code Requirements"), and an OpenTelemetry
 // declarative configuration for programs whose SDK loads one.
 const TraceMountPath = "/etc/kagenti/trace"
 
-// TraceConfigVariable leads an SDK of OpenTelemetry to TraceConfigFile.
+// TraceConfigVariable names the OpenTelemetry SDK's variable for TraceConfigFile.
 const (
 	TraceConfigVariable = "OTEL_CONFIG_FILE"
 	TraceConfigFile     = TraceMountPath + "/otel-config.yaml"
@@ -73,7 +73,7 @@ func firstExporter(exporters []identity.Exporter) *identity.Exporter {
 	return nil
 }
 
-// serviceName is the attribute if set, else the workload's name.
+// serviceName returns the attribute service.name if it is set, and the workload's name otherwise.
 func serviceName(s *identity.Settings) string {
 	for i := range s.Trace.Attributes {
 		if s.Trace.Attributes[i].Name == "service.name" {
@@ -83,7 +83,7 @@ func serviceName(s *identity.Settings) string {
 	return s.Subject.Name
 }
 
-// samplingRate is the share of traces that the sampler keeps.
+// samplingRate returns the share of traces that the sampler keeps.
 func samplingRate(t *identity.Trace) string {
 	switch {
 	case t.SamplerType == "always_off":
@@ -94,8 +94,8 @@ func samplingRate(t *identity.Trace) string {
 	return t.SamplerRate
 }
 
-// appendAttributeList appends what OTEL_RESOURCE_ATTRIBUTES takes: key=value
-// pairs with commas between, percent-encoded as the W3C baggage they are.
+// appendAttributeList appends the value of OTEL_RESOURCE_ATTRIBUTES: key=value pairs separated by
+// commas, percent-encoded as W3C baggage.
 func appendAttributeList(dst []byte, s *identity.Settings) []byte {
 	dst = appendPercent(append(dst, "service.name="...), serviceName(s))
 	for i := range s.Trace.Attributes {
@@ -151,7 +151,7 @@ func otelConfig(s *identity.Settings) []block.Node {
 	}
 }
 
-// otelText returns a string in which an SDK replaces nothing by a variable.
+// otelText returns a string in which an SDK expands no variables.
 func otelText(key, text string) block.Node {
 	return block.Plain(key, string(scalar.AppendOTel(nil, text)))
 }
@@ -186,8 +186,8 @@ func sampler(t *identity.Trace) block.Node {
 	return block.Plain("always_on", "{}")
 }
 
-// otlpEndpoint is the exporter's endpoint as the URL that the format requires, with the
-// path of OTLP over HTTP.
+// otlpEndpoint returns the exporter's endpoint as the URL that the format requires, with the path
+// of OTLP over HTTP.
 func otlpEndpoint(e *identity.Exporter) string {
 	scheme, rest, found := strings.Cut(e.Endpoint, "://")
 	if !found {
@@ -205,8 +205,8 @@ func otlpEndpoint(e *identity.Exporter) string {
 	return scheme + "://" + rest
 }
 
-// otlpPort replaces the ports of Jaeger's own protocols, for which
-// OpenTelemetry has no exporter, by those on which Jaeger takes OTLP.
+// otlpPort replaces the ports of Jaeger's own protocols, for which OpenTelemetry has no exporter,
+// by Jaeger's OTLP ports.
 func otlpPort(host, protocol string) string {
 	for _, own := range [...]string{":14250", ":14268"} {
 		if before, found := strings.CutSuffix(host, own); found {

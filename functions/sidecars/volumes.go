@@ -9,33 +9,31 @@ import (
 	"github.com/armature-dev/armature/functions/internal/scalar"
 )
 
-// Names of injected volumes. They have a prefix of their own, because an author may
-// well call a volume "spire-agent-socket" or "envoy-config".
+// Names of injected volumes. They have a prefix, because an author may use a name such as
+// "spire-agent-socket" or "envoy-config".
 const (
-	// SocketVolume is the volume of a pod that has a SPIFFE ID, and ConfigVolume the
-	// one with the files of its sidecars.
+	// SocketVolume is the volume with the socket for a SPIFFE ID, and ConfigVolume the one with the
+	// files of the sidecars.
 	SocketVolume = "armature-spire-socket"
 	ConfigVolume = "armature-identity"
 	// TraceVolume has the tracing settings.
 	TraceVolume = "armature-trace"
 
-	// In the published generation the shared volume has its published name, so
-	// that an application that mounts it keeps working, and the token a volume
-	// of its own.
+	// The published generation uses the published name of the shared volume, so that an application
+	// that mounts it keeps working, and a separate volume for the token.
 	ownSharedVolume = "armature-shared"
 	routesVolume    = "armature-routes"
 	clientVolume    = "armature-client"
 )
 
-// ReservedVolumes are the names that no volume of the author may have. Those that
-// were published are shared with the author instead.
+// ReservedVolumes returns the names that no volume of the author may have. Volumes with published
+// names are shared with the author instead.
 func ReservedVolumes() []string {
 	return []string{ConfigVolume, ownSharedVolume, SocketVolume, TraceVolume, routesVolume, clientVolume}
 }
 
-// AppendVolumes appends the volumes that the sidecars mount and the author did not
-// declare, and the tracing settings, as items of the pod's volumes. It returns their
-// names.
+// AppendVolumes appends the volumes that the sidecars mount and the author did not declare, and the
+// tracing settings, as items of the pod's volumes. It returns their names.
 func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []string) {
 	var few [12]string
 	mounted := few[:0]
@@ -83,12 +81,12 @@ func AppendVolumes(dst []byte, s *identity.Settings) (items []byte, names []stri
 	return dst, names
 }
 
-// What volumes of all workloads are.
+// Volume sources that are the same for all workloads.
 var (
-	// namespaceRoutes are the routes of the namespace, if its owners have some.
+	// namespaceRoutes are the optional routes of the namespace.
 	namespaceRoutes = block.Map("configMap", block.Plain("name", "authproxy-routes"),
 		block.Bool("optional", true))
-	// inMemory is for credentials, which go with the pod.
+	// inMemory is for credentials, which are deleted with the pod.
 	inMemory = block.Map("emptyDir", block.Plain("medium", "Memory"),
 		block.Plain("sizeLimit", "4Mi"))
 	spiffeCSI = block.Map("csi", block.Plain("driver", "csi.spiffe.io"),
@@ -120,12 +118,12 @@ func sharedName(s *identity.Settings) string {
 	return s.Profile.SharedVolume
 }
 
-// ownSVIDVolume reports whether the token has a volume of its own.
+// ownSVIDVolume reports whether the token has a separate volume.
 func ownSVIDVolume(s *identity.Settings) bool {
 	return s.SPIFFE.Enabled && s.SPIFFE.TokenDir != "/shared"
 }
 
-// SVIDVolume is the volume with the workload's SVIDs.
+// SVIDVolume returns the volume with the workload's SVIDs.
 func SVIDVolume(s *identity.Settings) string {
 	if ownSVIDVolume(s) {
 		return identity.SVIDVolume
