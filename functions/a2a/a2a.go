@@ -1,5 +1,5 @@
-// Package a2a is what a signature of an A2A agent card is made over, and where it is in
-// the card: A2A 1.0, section 8.4, "Agent Card Signing".
+// Package a2a computes the payload of signatures of an A2A agent card, and reads and writes
+// signatures in the card: A2A 1.0, section 8.4, "Agent Card Signing".
 package a2a
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// CardFile is the name that agents give the file with their card.
+// CardFile is the usual name of the file with an agent's card.
 const CardFile = "agent-card.json"
 
-// MaxCard is how large a card may be, in bytes.
+// MaxCard is the maximum size of a card, in bytes.
 const MaxCard = 1 << 20
 
 // Signature is an AgentCardSignature: the parts of a JSON Web Signature without its payload.
@@ -31,11 +31,11 @@ type Signature struct {
 	Protected string `json:"protected"`
 	// Signature is in base64url.
 	Signature string `json:"signature"`
-	// Header is not protected, so that nothing reads it.
+	// Header is not protected, so it is ignored.
 	Header json.RawMessage `json:"header,omitempty"`
 }
 
-// Signatures of a card.
+// Signatures returns the signatures of a card.
 func Signatures(card []byte) ([]Signature, error) {
 	var c struct {
 		Signatures []Signature `json:"signatures"`
@@ -46,15 +46,14 @@ func Signatures(card []byte) ([]Signature, error) {
 	return c.Signatures, nil
 }
 
-// Payload is what a signature of a card is made over: the card without its signatures and
-// without the fields that have the default value of A2A 1.0, in canonical form. Fields
-// that A2A does not know stay. A card of A2A 0.3, which has no rule for defaults, keeps
-// all of them.
+// Payload returns the signed content of a card: the card without its signatures and without the
+// fields that have the default value of A2A 1.0, in canonical form. Fields that A2A does not know
+// stay. A card of A2A 0.3, which has no rule for defaults, keeps all of them.
 func Payload(card []byte) ([]byte, error) {
 	if len(card) > MaxCard {
 		return nil, fmt.Errorf("the card has more than %d bytes", MaxCard)
 	}
-	once, err := text.CanonicalJSON(card) // refuses what has two readings
+	once, err := text.CanonicalJSON(card) // refuses ambiguous texts
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +78,13 @@ func Payload(card []byte) ([]byte, error) {
 	return text.CanonicalJSON(payload)
 }
 
-// Digest names a payload: sha256: and 64 hexadecimal digits.
+// Digest returns the name of a payload: sha256: and 64 hexadecimal digits.
 func Digest(payload []byte) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(payload))
 }
 
 // inexactInteger finds an integer that no double holds: a signature over its canonical form would
-// be as good for its neighbours.
+// also be valid for neighbouring integers.
 func inexactInteger(card []byte) (number string, found bool) {
 	for tokens := jsontext.NewDecoder(bytes.NewReader(card)); ; {
 		token, err := tokens.ReadToken()
@@ -102,9 +101,9 @@ func inexactInteger(card []byte) (number string, found bool) {
 	}
 }
 
-// defaults are the fields that a card of A2A 1.0 leaves out with their default: those that are
-// neither required nor optional. Each has its path, in which * is every field of a mapping and
-// lists have no place, and its default in JSON.
+// defaults are the fields that a card of A2A 1.0 omits with their default: those that are neither
+// required nor optional. Each line has the path, in which * is every field of a mapping and lists
+// are transparent, and the default in JSON.
 //
 //go:embed defaults.txt
 var defaults string
@@ -141,8 +140,8 @@ func drop(from any, path []string, value any) {
 	}
 }
 
-// Sign puts signatures into the text of a card, in place of those that it has. The rest of
-// the text stays as it is.
+// Sign puts signatures into the text of a card, replacing those that it has. The rest of the text
+// stays.
 func Sign(card []byte, signatures []Signature) ([]byte, error) {
 	lines := bytes.IndexByte(bytes.TrimSpace(card), '\n') >= 0
 	text, err := json.Marshal(signatures)

@@ -52,7 +52,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// What has two readings, and what is not a card, has no payload.
+// TestNoPayload: ambiguous texts, and texts that are not cards, have no payload.
 func TestNoPayload(t *testing.T) {
 	for name, card := range map[string]string{
 		"two names":   `{"name":"good","name":"evil"}`,
@@ -69,8 +69,8 @@ func TestNoPayload(t *testing.T) {
 	}
 }
 
-// A signature changes nothing else of the text, and not what is signed.
-// TestChanged: a card that differs in a value for any reader has another payload, or none.
+// TestChanged: a card that differs in a value for any reader has another payload, or none. A
+// signature changes neither the rest of the text nor the payload.
 func TestChanged(t *testing.T) {
 	for signed, changed := range map[string][]string{
 		`{"supportedInterfaces":[],"x-limit":9007199254740992}`: {

@@ -1,6 +1,6 @@
-// Package agentcard validates AgentCards and renders their static part: where
-// and how often to ask which pods, and what to say of an agent whose own card is
-// silent. Fetching cards is a controller's work, not rendering's.
+// Package agentcard validates AgentCards and renders their static part: the pods, the endpoint and
+// the interval for fetching cards, and metadata for agents whose own card lacks it. A controller
+// fetches the cards.
 package agentcard
 
 import (
@@ -27,11 +27,11 @@ const (
 	defaultSyncPeriod = "30s"
 )
 
-// Name is that of the ConfigMap for the card of this name.
+// Name returns the name of the ConfigMap for a card.
 func Name(card string) string { return identity.ShortName(card, "-discovery") }
 
-// Check finds what is wrong with a card by itself. Whether its selector or
-// target finds a workload is for the one who knows them all; see Matches.
+// Check returns the findings about a card by itself. The caller checks with Matches whether its
+// selector or target finds a workload.
 func Check(card *api.AgentCard) []finding.Finding {
 	c := &checker{card: card}
 	spec := &card.Spec
@@ -110,7 +110,7 @@ func (c *checker) selector(s *api.LabelSelector) {
 		"remove one of the conditions on it", "no value of the label %s can match", key)
 }
 
-// contradiction names a label on which the selector demands what cannot be.
+// contradiction returns a label for which the selector has contradicting conditions.
 func contradiction(s *api.LabelSelector) (key string, impossible bool) {
 	keys := slices.Collect(maps.Keys(s.MatchLabels))
 	for _, e := range s.MatchExpressions {
@@ -118,8 +118,8 @@ func contradiction(s *api.LabelSelector) (key string, impossible bool) {
 	}
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) {
-		// A label that is not there, one with a value nobody mentions, and one
-		// with each value that is mentioned represent all labels.
+		// A missing label, one with an unmentioned value, and one with each mentioned value
+		// represent all labels.
 		candidates, only := []string{"\x00"}, &api.LabelSelector{}
 		if v, ok := s.MatchLabels[key]; ok {
 			candidates, only.MatchLabels = append(candidates, v), map[string]string{key: v}
@@ -141,8 +141,8 @@ func contradiction(s *api.LabelSelector) (key string, impossible bool) {
 	return "", false
 }
 
-// Matches reports whether the selector picks a pod with these labels. An empty
-// selector picks every pod.
+// Matches reports whether the selector selects a pod with these labels. An empty selector selects
+// every pod.
 func Matches(s *api.LabelSelector, label func(key string) (string, bool)) bool {
 	for key, want := range s.MatchLabels {
 		if got, ok := label(key); !ok || got != want {
@@ -169,8 +169,8 @@ func Matches(s *api.LabelSelector, label func(key string) (string, bool)) bool {
 	return true
 }
 
-// AppendConfigMap appends the card's static part for discovery: what to ask
-// whom, and in card.json what the author says of the agent.
+// AppendConfigMap appends the card's static part for discovery: the endpoint and the pods to query,
+// and in card.json the author's metadata of the agent.
 func AppendConfigMap(dst []byte, card *api.AgentCard) []byte {
 	spec := &card.Spec
 	dst = append(dst, "apiVersion: v1\nkind: ConfigMap\n"...)
@@ -217,7 +217,7 @@ func appendCard(dst []byte, card *api.AgentCard) []byte {
 	return append(dst, "}\n"...)
 }
 
-// selectorString writes a selector as kubectl and the API take it.
+// selectorString returns a selector in the syntax of kubectl and the API.
 func selectorString(s *api.LabelSelector) string {
 	var terms []string
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {

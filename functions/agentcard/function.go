@@ -30,13 +30,13 @@ func Function() contract.Function {
 	}
 }
 
-// state is what is known of a package.
+// state holds the AgentCards of a package.
 type state struct {
 	pkg   *contract.Package
 	cards []*card
 
-	// selecting are the cards that find workloads by their labels. Many workloads
-	// may ask at once.
+	// selecting are the cards that find workloads by their labels. Workloads are matched
+	// concurrently.
 	selecting []*card
 	mu        sync.Mutex
 	matched   map[*card]bool
@@ -98,8 +98,7 @@ func (s *state) finish() (findings []finding.Finding) {
 				c.object.Finding(finding.Warning, function+"/no-target",
 					c.object.Get("spec", "selector"),
 					fmt.Sprintf("no workload of the package in the namespace of AgentCard %s has "+
-						"these pod labels",
-						c.object.Name),
+						"these pod labels", c.object.Name),
 					"correct the labels, unless the workload is deployed from elsewhere"))
 		}
 	}

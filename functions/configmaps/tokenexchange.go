@@ -1,6 +1,6 @@
 // Package configmaps renders the ConfigMaps of settings: <workload>-token-exchange has the files
-// and values of the sidecars, each as the program itself reads it, and <workload>-trace is what
-// the application containers see at sidecars.TraceMountPath.
+// and values of the sidecars, each in the format of its program, and <workload>-trace is mounted
+// into the application containers at sidecars.TraceMountPath.
 package configmaps
 
 import (
@@ -21,7 +21,7 @@ var exchangePage string
 
 const functionExchange = "token-exchange"
 
-// TokenExchange compiles TokenExchanges. What one says reaches the pod through its ConfigMap alone.
+// TokenExchange compiles TokenExchanges. Their settings reach the pod only through its ConfigMap.
 func TokenExchange() contract.Function {
 	return contract.Function{
 		Name:    functionExchange,
@@ -71,7 +71,7 @@ func beginExchange(p *contract.Package) contract.Steps {
 type runtimes struct {
 	pkg   *contract.Package
 	steps contract.Steps
-	used  map[krm.Origin]bool // whose workload is in the package
+	used  map[krm.Origin]bool // those whose workload is in the package
 }
 
 func agentRuntimes(p *contract.Package) *runtimes {
@@ -93,8 +93,7 @@ func agentRuntimes(p *contract.Package) *runtimes {
 	return r
 }
 
-// read reports whether AgentRuntimes are read: other profiles have no AuthBridge that
-// one could configure.
+// read reports whether AgentRuntimes are read: other profiles have no AuthBridge to configure.
 func (r *runtimes) read() bool { return r.pkg.Identity.Profile().AgentRuntimes }
 
 func (r *runtimes) collect(o *krm.Object) {
@@ -103,8 +102,8 @@ func (r *runtimes) collect(o *krm.Object) {
 	}
 }
 
-// run takes an object of the package. An AgentRuntime that is not read stays, for
-// Kagenti's operator, as does one whose workload is in another package.
+// run processes an object of the package. An AgentRuntime that is not read stays, for Kagenti's
+// operator, as does one whose workload is in another package.
 func (r *runtimes) run(u *contract.Unit) {
 	o := u.Object
 	runtime := o.Kind == runtimeKind && r.pkg.Kinds.Read(o.APIVersion, o.Kind)
@@ -125,7 +124,7 @@ func (r *runtimes) run(u *contract.Unit) {
 			"Kagenti's operator")
 }
 
-// of returns the AgentRuntime of a workload as its author wrote it, nil for none.
+// of returns the AgentRuntime of a workload as its author wrote it, or nil.
 func (r *runtimes) of(id index.ID) *krm.Object {
 	if ar := r.pkg.Identity.AgentRuntime(id); ar != nil {
 		o, _ := ar.Origin.Text.(*krm.Object)

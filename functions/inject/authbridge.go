@@ -14,17 +14,17 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// This file is what AuthBridge asks of the agent's containers, as of rossoctl/cortex da955ea.
+// This file implements AuthBridge's requirements for the agent's containers, as of rossoctl/cortex
+// da955ea.
 
-// proxyVariables lead an application to the forward proxy. curl reads http_proxy in lower
-// case alone, and other programs read the capitals alone.
+// proxyVariables are the variables with the forward proxy of an application. curl reads http_proxy
+// only in lower case, and other programs read only upper case.
 var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"}
 
 const noProxy = "127.0.0.1,localhost"
 
-// authBridge appends the variables by which an application finds its port and the
-// forward proxy, and records them. A variable that the author set stays. moved is the container
-// of movedAgent.
+// authBridge appends the variables with the application's port and forward proxy, and records them.
+// A variable that the author set stays. moved is the result of movedAgent.
 func (r *record) authBridge(env []byte, c, moved krm.Node, s *identity.Settings) []byte {
 	if !s.On(sidecars.AuthBridgeProxy) {
 		return env
@@ -60,7 +60,7 @@ func (r *record) authBridge(env []byte, c, moved krm.Node, s *identity.Settings)
 	return env
 }
 
-// movedAgent returns the agent's container if it listens where the variable PORT says.
+// movedAgent returns the agent's container if it listens on the port in the variable PORT.
 func movedAgent(s *identity.Settings, pod krm.PodTemplate) (moved krm.Node) {
 	if s != nil && s.On(sidecars.AuthBridgeProxy) && s.Inbound.Enabled {
 		moved = identity.AgentContainer(pod)
@@ -92,8 +92,8 @@ func authBridgeValue(variable, value string) bool {
 		strings.HasPrefix(value, "http://127.0.0.1:")
 }
 
-// authBridge finds what keeps an agent from moving to another port, and its
-// requests from the forward proxy.
+// authBridge reports obstacles for moving an agent to another port, and for its requests to use the
+// forward proxy.
 func (c *checker) authBridge() {
 	if !c.On(sidecars.AuthBridgeProxy) {
 		return
@@ -108,7 +108,7 @@ func (c *checker) authBridge() {
 	for container := range c.containers() {
 		for v := range container.Get("env").Items() {
 			if name := v.Get("name").Text(); slices.ContainsFunc(proxyVariables,
-				func(ours string) bool { return strings.EqualFold(ours, name) }) {
+				func(variable string) bool { return strings.EqualFold(variable, name) }) {
 				c.report(finding.Warning, "own-proxy", v.Get("name"),
 					fmt.Sprintf("the application sets %s itself, so that its requests do not pass "+
 						"AuthBridge's forward proxy and their tokens are not exchanged", name),
@@ -129,12 +129,11 @@ func (c *checker) authBridge() {
 func plainEgress(value string) bool {
 	u, err := url.Parse(value)
 	return err == nil && u.Scheme == "http" &&
-		!slices.Contains([]string{"", "127.0.0.1", "localhost"},
-			u.Hostname())
+		!slices.Contains([]string{"", "127.0.0.1", "localhost"}, u.Hostname())
 }
 
-// protocols finds ports and probes of the reverse proxy's port that never get through
-// it: it speaks HTTP/1.1 alone, and with mtls: strict to nobody without an SVID.
+// protocols reports ports and probes on the reverse proxy's port that cannot pass it: it speaks
+// only HTTP/1.1, and with mtls: strict only with clients that have an SVID.
 func (c *checker) protocols() {
 	unspoken := func(at krm.Node, what, protocol string) {
 		c.error("http-only", at,
@@ -170,7 +169,7 @@ func (c *checker) protocols() {
 	}
 }
 
-// namedProtocol is the protocol other than HTTP/1.1 that a port's name says.
+// namedProtocol returns the protocol other than HTTP/1.1 that a port's name states.
 func namedProtocol(name string) string {
 	first, _, _ := strings.Cut(name, "-")
 	return protocols[first]
@@ -179,7 +178,7 @@ func namedProtocol(name string) string {
 var protocols = map[string]string{"grpc": "gRPC", "https": "HTTPS", "h2c": "HTTP/2",
 	"http2": "HTTP/2"}
 
-// agentPort finds an agent that goes on listening where the reverse proxy does.
+// agentPort reports an agent that keeps listening on the reverse proxy's port.
 func (c *checker) agentPort(agent krm.Node) {
 	before := len(c.findings)
 	in, moved := strconv.Itoa(c.Inbound.Port), c.Inbound.TargetPort
@@ -235,8 +234,8 @@ func commandLine(container krm.Node) iter.Seq[krm.Node] {
 	}
 }
 
-// readsPort reports whether a container shows that its program listens where the variable
-// PORT says: it has the variable, or names it or its value.
+// readsPort reports whether the manifest shows that a program listens on the port in the variable
+// PORT: the container has the variable, or names it or its value.
 func readsPort(agent krm.Node, port string) bool {
 	named := func(text string) bool {
 		return strings.Contains(text, "$(PORT)") || strings.Contains(text, "$PORT") ||
@@ -269,8 +268,8 @@ func fixesPort(name, value, port string) bool {
 		func(own string) bool { return strings.HasPrefix(host, own) }))
 }
 
-// namesPort reports whether a word of a command line, or one of a script in it, is a
-// port or ends with one to listen on: 8080, :8080, 0.0.0.0:8080, --port=8080.
+// namesPort reports whether a word of a command line, or of a script in it, is a port or ends with
+// one to listen on: 8080, :8080, 0.0.0.0:8080, --port=8080.
 func namesPort(line, port string) bool {
 	return strings.Contains(line, port) && slices.ContainsFunc(
 		strings.FieldsFunc(line, func(r rune) bool {

@@ -228,8 +228,8 @@ func TestAuthBridgeConfig(t *testing.T) {
 	}
 }
 
-// TestAuthBridgeReaderIsStrict: the stand-in that reads the configuration in these
-// tests and on the cluster refuses what the real program does not know.
+// TestAuthBridgeReaderIsStrict: the reader of the configuration in these tests and on the cluster
+// refuses fields that the real program does not know.
 func TestAuthBridgeReaderIsStrict(t *testing.T) {
 	_, p, _ := bridged(t, "", nil)
 	lookup := func(string) (string, bool) { return "x", true }

@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// checker checks a workload that is to be injected.
+// checker checks a workload before its injection.
 type checker struct {
 	*identity.Settings
 	o        *krm.Object
@@ -32,11 +32,11 @@ func (c *checker) error(rule string, at krm.Node, message, hint string) {
 	c.report(finding.Error, rule, at, message, hint)
 }
 
-// containers yields those of the author that are not init containers.
+// containers yields the author's containers without the init containers.
 func (c *checker) containers() iter.Seq[krm.Node] { return c.pod.Spec().Get("containers").Items() }
 
-// Check finds what would break a workload that is to be injected: names and
-// ports that the sidecars take, the host's network.
+// Check returns the findings about conflicts of a workload with its injection: names and ports that
+// the sidecars use, and the host's network.
 func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
 	c := &checker{Settings: s, o: o}
 	var ok bool
@@ -65,12 +65,12 @@ func Check(o *krm.Object, s *identity.Settings) []finding.Finding {
 	return c.findings
 }
 
-// node finds what the sidecars would do to the node, or cannot do on it.
+// node reports effects of the sidecars on the node, and nodes on which they cannot run.
 func (c *checker) node() {
 	spec := c.pod.Spec()
 	if n := spec.Get("hostNetwork"); n.Is("true") && c.On(sidecars.ProxyInit) {
 		hint := fmt.Sprintf("drop hostNetwork, or annotate %s/proxy-init: disabled", c.Prefix)
-		if c.Profile.FollowsPorts && c.On(sidecars.EnvoyProxy) { // which gets no traffic otherwise
+		if c.Profile.FollowsPorts && c.On(sidecars.EnvoyProxy) { // Envoy would get no traffic
 			hint = fmt.Sprintf(
 				"drop hostNetwork, or take the mode %s and annotate %s/proxy-init: disabled",
 				identity.ModeProxySidecar, c.Prefix)
@@ -86,7 +86,7 @@ func (c *checker) node() {
 	}
 }
 
-// names finds containers without a name of their own.
+// names reports containers without a unique name.
 func (c *checker) names() {
 	var few [8]string // most pods have no more containers
 	seen := few[:0]
@@ -110,7 +110,7 @@ func (c *checker) names() {
 	}
 }
 
-// traces finds what keeps an application from the tracing settings.
+// traces reports applications that do not get the tracing settings.
 func (c *checker) traces() {
 	if !c.Trace.Enabled {
 		return
@@ -130,8 +130,8 @@ func (c *checker) traces() {
 	}
 }
 
-// volumes finds the author's volumes that have the name of an injected one.
-// Those that the sidecars can use they share.
+// volumes reports the author's volumes that have the name of an injected one. Sidecars share
+// volumes of a suitable type.
 func (c *checker) volumes() {
 	reserved := sidecars.ReservedVolumes()
 	for v := range c.pod.Spec().Get("volumes").Items() {
@@ -155,8 +155,8 @@ func (c *checker) volumes() {
 	}
 }
 
-// hooks finds lifecycle hooks by HTTP that lead through a proxy which demands a token
-// of them. Their paths are not opened by themselves, because a hook changes something.
+// hooks reports lifecycle hooks by HTTP that reach a proxy which demands a token. Their paths are
+// not opened automatically, because a hook changes something.
 func (c *checker) hooks() {
 	if !c.ValidatesInbound() {
 		return
@@ -189,7 +189,8 @@ func (c *checker) hooks() {
 	}
 }
 
-// hookPort is the number of a port that a hook names; 0 where the container has none of the name.
+// hookPort returns the number of the port of a hook, or 0 if the container has no port of that
+// name.
 func hookPort(c, port krm.Node) int {
 	if number, ok := port.Int(); ok {
 		return number
@@ -198,7 +199,7 @@ func hookPort(c, port krm.Node) int {
 	return number
 }
 
-// guards reports whether a proxy takes what arrives at a port of the pod.
+// guards reports whether a proxy handles requests to a port of the pod.
 func guards(s *identity.Settings, port int) bool {
 	if s.On(sidecars.EnvoyProxy) && s.Outbound.Intercept {
 		return !slices.Contains(s.Outbound.ExcludeInboundPorts, port)

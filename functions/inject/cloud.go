@@ -11,11 +11,10 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// Where the identity provider is a cloud, the application itself asks it for
-// credentials: its SDK finds the rendered file by a variable, and in the file the
-// token to present.
+// With a cloud identity provider, the application itself requests credentials: its SDK finds the
+// rendered file by a variable, and the token to present in the file.
 
-// cloudMounts are the mounts of an application container by path, with the volumes.
+// cloudMounts returns the paths of the mounts of an application container, with their volumes.
 func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
 	return [...]struct{ path, volume string }{
 		{sidecars.MountPath, sidecars.ConfigVolume},
@@ -23,8 +22,8 @@ func cloudMounts(s *identity.Settings) [2]struct{ path, volume string } {
 	}
 }
 
-// cloud adds to the record what a container gets, and returns it as entries of
-// volumeMounts, and appended to those of env. A variable that the author set stays.
+// cloud records the additions to a container. It returns its entries of volumeMounts, and env with
+// its variables appended. A variable that the author set stays.
 func (r *record) cloud(env []byte, c krm.Node, s *identity.Settings) (mounts, all []byte) {
 	variable, file := sidecars.CloudFile(s)
 	if variable == "" {
@@ -42,10 +41,10 @@ func (r *record) cloud(env []byte, c krm.Node, s *identity.Settings) (mounts, al
 	return mounts, env
 }
 
-// path notes a mount that a container gets.
+// path records a mount of a container.
 func (r *record) path(container, path string) { note(&r.Paths, container, path) }
 
-// variable appends a variable that the container at hand gets, and notes it. value is YAML.
+// variable appends a variable of the current container and records it. value is YAML.
 func (r *record) variable(env []byte, name, value string) []byte {
 	r.added = append(r.added, name)
 	env = append(append(env, "- name: "...), name...)
@@ -62,7 +61,7 @@ func note(in *map[string][]string, container string, values ...string) {
 	(*in)[container] = append((*in)[container], values...)
 }
 
-// cloud finds what keeps an application from the credentials of the cloud.
+// cloud reports applications that do not get the credentials of the cloud.
 func (c *checker) cloud() {
 	variable, file := sidecars.CloudFile(c.Settings)
 	if variable == "" {
@@ -70,8 +69,8 @@ func (c *checker) cloud() {
 	}
 	for container := range c.containers() {
 		for m := range container.Get("volumeMounts").Items() {
-			for _, ours := range cloudMounts(c.Settings) {
-				if path := m.Get("mountPath"); path.Is(ours.path) {
+			for _, injected := range cloudMounts(c.Settings) {
+				if path := m.Get("mountPath"); path.Is(injected.path) {
 					c.error("reserved-mount", path,
 						"the credentials of the identity provider are mounted here",
 						"mount yours elsewhere")
@@ -87,8 +86,8 @@ func (c *checker) cloud() {
 	}
 }
 
-// set reports whether a variable of a container is one that the record has, with
-// the value that it got.
+// set reports whether the record has a variable of a container and the variable has an injected
+// value.
 func (r *record) set(container string, variable krm.Node) bool {
 	name, value := variable.Get("name").Text(), variable.Get("value").Text()
 	return r.has(r.Env, container, name) &&
@@ -96,8 +95,8 @@ func (r *record) set(container string, variable krm.Node) bool {
 			authBridgeValue(name, value))
 }
 
-// has looks a value up under its container. A container that the record does not
-// know is one that the author has renamed since.
+// has looks up a value of a container. The author has renamed a container that the record does not
+// know, so all containers are searched.
 func (r *record) has(in map[string][]string, container, value string) bool {
 	if slices.Contains(r.Mounts, container) {
 		return slices.Contains(in[container], value)

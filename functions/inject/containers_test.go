@@ -31,7 +31,8 @@ func kagenti() *api.RenderConfig {
 		Trace: &api.TraceSpec{}}}
 }
 
-// config is that of the profile of source 001, unless the specification has another one.
+// config returns a configuration with the profile of source 001, unless the specification sets
+// another one.
 func config(t *testing.T, spec string) *api.RenderConfig {
 	t.Helper()
 	cfg := kagenti()
@@ -56,7 +57,7 @@ func settings(t *testing.T, cfg *api.RenderConfig,
 	return &s
 }
 
-// pod is what a workload gets, decoded as the API server decodes it.
+// pod is the rendered pod, decoded as the API server decodes it.
 type pod struct {
 	containers map[string]corev1.Container
 	volumes    map[string]corev1.Volume
@@ -104,7 +105,7 @@ func render(t *testing.T, s *identity.Settings) pod {
 	return p
 }
 
-// check holds the pod to what the API server validates across its parts.
+// check applies the API server's validation across the parts of the pod.
 func (p pod) check(t *testing.T) {
 	t.Helper()
 	ports := map[string]bool{}
@@ -127,7 +128,7 @@ func (p pod) check(t *testing.T) {
 			if env[e.Name] {
 				t.Errorf("%s has the variable %s twice", name, e.Name)
 			}
-			// Kubernetes expands a variable only where it was set before.
+			// Kubernetes expands a variable only if it is set before.
 			for rest := strings.ReplaceAll(e.Value, "$$", ""); ; {
 				_, after, found := strings.Cut(rest, "$(")
 				if !found {
@@ -207,7 +208,7 @@ func (p pod) helper(setting string) string {
 	return strings.Join(values, " ")
 }
 
-// TestDefaults names each default of source 001 with the line that says it.
+// TestDefaults checks each default of source 001, with its line in the source.
 func TestDefaults(t *testing.T) {
 	s := settings(t, kagenti(), nil)
 	p := render(t, s)
@@ -391,7 +392,7 @@ func named(c corev1.Container, name string) int32 {
 	return 0
 }
 
-// TestWithoutSPIFFE: the label turns SPIFFE off, and nobody waits for a token.
+// TestWithoutSPIFFE: the label turns SPIFFE off, and no container waits for a token.
 func TestWithoutSPIFFE(t *testing.T) {
 	p := render(t, settings(t, kagenti(), func(w *identity.Workload) { w.SPIFFE = false }))
 	if _, ok := p.containers["spiffe-helper"]; ok {
@@ -454,8 +455,7 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestVariants renders everything that settings can switch, and holds it to
-// what the API server validates.
+// TestVariants renders all combinations of settings and applies the API server's validation.
 func TestVariants(t *testing.T) {
 	for name, spec := range map[string]string{
 		"hostPath":          "  identity: {spiffe: {SocketVolume: hostPath}}\n",

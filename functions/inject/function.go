@@ -47,7 +47,7 @@ type state struct {
 	namesakes map[index.ID]bool // workloads that share a name, by whether they are injected
 
 	mu   sync.Mutex
-	once []finding.Finding // those that are reported once for the package, by rule
+	once []finding.Finding // reported once for the package, by rule
 }
 
 func begin(p *contract.Package) contract.Steps {
@@ -112,7 +112,7 @@ func (s *state) run(u *contract.Unit) {
 	}
 }
 
-// finish reports the first finding of each rule, with how many more there are.
+// finish returns the first finding of each rule, with the number of further ones.
 func (s *state) finish() (found []finding.Finding) {
 	slices.SortFunc(s.once, func(a, b finding.Finding) int {
 		return cmp.Or(strings.Compare(a.Rule, b.Rule), strings.Compare(a.File, b.File), a.Line-b.Line)
@@ -130,14 +130,14 @@ func (s *state) finish() (found []finding.Finding) {
 	return found
 }
 
-// account is the ServiceAccount of a workload whose author names none.
+// account describes the ServiceAccount of a workload whose author names none.
 var account = contract.ConfigMap{Of: function,
 	Append: func(dst []byte, s *identity.Settings) []byte {
 		return s.AppendMetadata(append(dst, "apiVersion: v1\nkind: ServiceAccount\n"...),
 			identity.OwnServiceAccount)
 	}}
 
-// hash is that of the ConfigMaps of a workload.
+// hash returns the hash of a workload's ConfigMaps.
 func hash(settings *identity.Settings) string {
 	var text []byte
 	if !settings.TraceOnly {
@@ -150,9 +150,9 @@ func hash(settings *identity.Settings) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// unsure returns the workloads whose ConfigMaps would have the names of another
-// workload's: of another kind, or of the same one in the same folder. Folders side
-// by side may hold one workload for several clusters.
+// unsure returns the workloads whose ConfigMaps would have the names of another workload's: of
+// another kind, or of the same kind in the same folder. Sibling folders may hold one workload for
+// several clusters.
 func (s *state) unsure() (unsure []index.ID) {
 	x := s.pkg.Index
 	for id, e := range x.All() {
@@ -189,8 +189,7 @@ func (s *state) look(id index.ID, o *krm.Object) {
 	s.namesakes[id] = s.pkg.Identity.OptsIn(o) || s.pkg.Identity.Traced(id)
 }
 
-// reportNamesakes finds the other injected workloads whose ConfigMaps have the
-// names of this one's.
+// reportNamesakes reports the other injected workloads whose ConfigMaps have the same names.
 func (s *state) reportNamesakes(u *contract.Unit) {
 	id := u.ID()
 	if _, shares := s.namesakes[id]; !shares {

@@ -1,6 +1,5 @@
-// Package inject puts the identity infrastructure of 001, "Injected Identity
-// Infrastructure Components", around the containers of a workload that opted
-// in, and takes it out again.
+// Package inject adds the identity infrastructure of 001, "Injected Identity Infrastructure
+// Components", to a workload that opted in, and removes it again.
 package inject
 
 import (
@@ -14,34 +13,33 @@ import (
 	"github.com/armature-dev/armature/functions/skills"
 )
 
-// Injector injects workloads one after the other; it keeps memory between them.
+// Injector injects workloads sequentially and keeps memory between them.
 type Injector struct {
-	// Version is recorded with what was injected.
+	// Version is recorded with the injected fields.
 	Version string
-	// NoOriginal says that the original text is not kept, as for a host, which
-	// rewrites it each time.
+	// NoOriginal says that the original text is not kept, for a host that rewrites it each time.
 	NoOriginal bool
 
-	skills  *mounted // of the workload, nil for none
+	skills  *mounted // of the workload, or nil
 	parts   parts
 	record  record
 	scratch []byte
 }
 
-// parts is what an injected pod gets.
+// parts are the additions to an injected pod.
 type parts struct {
-	// initContainers come before the author's own.
+	// initContainers precede the author's own.
 	initContainers, volumes, mount []byte
 
 	containerNames, volumeNames []string
 }
 
-// compose returns what the settings ask for, until the next call.
+// compose returns the additions for the settings. They are valid until the next call.
 func (in *Injector) compose(s *identity.Settings) *parts {
 	p := &in.parts
 	p.initContainers, p.volumes, p.mount = p.initContainers[:0], p.volumes[:0], p.mount[:0]
 	p.containerNames, p.volumeNames = p.containerNames[:0], p.volumeNames[:0]
-	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects what it fetches
+	if k := in.skills; k != nil && k.init != nil { // before proxy-init redirects its traffic
 		p.initContainers = append(p.initContainers, k.init...)
 		p.containerNames = append(p.containerNames, skills.Container)
 	}
@@ -61,12 +59,12 @@ func (in *Injector) compose(s *identity.Settings) *parts {
 	return p
 }
 
-// Annotation is one that a pod template gets.
+// Annotation is an annotation for a pod template.
 type Annotation struct{ Key, Value string }
 
-// Inject adds the containers, volumes, mounts and record by edits that wait to
-// be applied, and the given annotations to the pod template. The object must
-// not be injected already. Without settings it gets its skills alone.
+// Inject adds the containers, volumes, mounts and record by edits that wait to be applied, and the
+// given annotations to the pod template. The object must not be injected already. Without settings
+// it gets only its skills.
 func (in *Injector) Inject(o *krm.Object, s *identity.Settings, annotations ...Annotation) error {
 	return o.Attempt("a layout in which injected lines have no place", !in.NoOriginal,
 		func(kept krm.Kept) error { return in.edit(o, s, kept, annotations) })
@@ -130,11 +128,11 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 		}
 		in.scratch = in.scratch[:0]
 	}
-	// What is left in scratch is for a Pod, whose annotations are the workload's
-	// own. The record says what it itself makes, so that it comes last.
+	// The rest of scratch is for a Pod, whose annotations are the workload's own. The record also
+	// covers its own insertion, so it comes last.
 	r.note(o.Plan(o.Get("metadata"), annotationsKey), "annotations")
 	if o.OnlyHostAnnotations() {
-		r.Created = append(r.Created, "annotations") // the host takes its own away
+		r.Created = append(r.Created, "annotations") // the host removes its own
 	}
 	in.scratch = append(in.scratch, keys.Injected+": '"...)
 	in.scratch = r.appendQuoted(in.scratch)
@@ -143,7 +141,7 @@ func (in *Injector) edit(o *krm.Object, s *identity.Settings, kept krm.Kept,
 	return err
 }
 
-// container adds mounts and variables to a container of the author's.
+// container adds mounts and variables to one of the author's containers.
 func (r *record) container(c, moved krm.Node, s *identity.Settings, mount []byte,
 	k *mounted) error {
 	name := c.Get("name").Text()
@@ -194,8 +192,8 @@ var (
 // accountField is the field of a pod that names its ServiceAccount.
 const accountField = "serviceAccountName"
 
-// AppendTraceMount appends the item of volumeMounts that an application
-// container gets, if any.
+// AppendTraceMount appends the volumeMounts item of an application container, if tracing is
+// enabled.
 func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
 	if !s.Trace.Enabled {
 		return dst
@@ -205,8 +203,8 @@ func AppendTraceMount(dst []byte, s *identity.Settings) []byte {
 			"\n  readOnly: true\n"...)
 }
 
-// telemetry appends the variable by which an SDK finds its configuration, unless the
-// author names another one or an endpoint, and records it.
+// telemetry appends the variable with the configuration file of an SDK, unless the author names
+// another file or an endpoint, and records it.
 func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte {
 	if !s.Trace.Enabled || ownTelemetry(c).Exists() {
 		return env
@@ -214,8 +212,8 @@ func (r *record) telemetry(env []byte, c krm.Node, s *identity.Settings) []byte 
 	return r.variable(env, sidecars.TraceConfigVariable, sidecars.TraceConfigFile)
 }
 
-// ownTelemetry returns a variable of the author that an SDK would not read beside a
-// configuration file, or that names one.
+// ownTelemetry returns an author's variable that names a configuration file, or that an SDK would
+// ignore because of one.
 func ownTelemetry(c krm.Node) (own krm.Node) {
 	for v := range c.Get("env").Items() {
 		switch v.Get("name").Text() {

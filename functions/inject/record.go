@@ -17,7 +17,7 @@ import (
 // record is the content of keys.Injected.
 type record struct {
 	o *krm.Object
-	// added are the names of variables that the container at hand gets, and env their text.
+	// added are the names of the variables for the current container, and env is their text.
 	added []string
 	env   []byte
 
@@ -27,34 +27,33 @@ type record struct {
 	Volumes        []string `json:"volumes,omitempty"`
 	// Mounts names the application's containers.
 	Mounts []string `json:"mounts,omitempty"`
-	// Paths and Env are, by container, the other mounts and the variables that the
-	// application's containers got.
+	// Paths and Env are the other mounts and the variables of the application's containers, by
+	// container.
 	Paths map[string][]string `json:"paths,omitempty"`
 	Env   map[string][]string `json:"env,omitempty"`
-	// Fields are those that were set in mappings of the author's.
+	// Fields are the fields that were set in mappings of the author.
 	Fields []field `json:"fields,omitempty"`
 	// PodAnnotations are keys on the pod template.
 	PodAnnotations []string `json:"podAnnotations,omitempty"`
-	// Created are paths of collections that were not there before. Those of
-	// containers are written "containers/<name>" for mounts and "env/<name>".
+	// Created are paths of collections that did not exist before. Those of containers are written
+	// "containers/<name>" for mounts and "env/<name>" for variables.
 	Created []string `json:"created,omitempty"`
-	// Emptied are the paths of empty collections, with how they were written.
+	// Emptied maps the paths of empty collections to their text.
 	Emptied map[string]string `json:"emptied,omitempty"`
 	krm.Kept
 }
 
-// field is one that was set: serviceAccountName of the pod, or the value of the
-// variable PORT of a container.
+// field is a field that was set: serviceAccountName of the pod, or the value of the variable PORT
+// of a container.
 type field struct {
 	// At is "serviceAccountName", or "env/<container>".
 	At    string `json:"at"`
 	Value string `json:"value"`
-	// Was is the author's field, key and value, as it was written; empty where there
-	// was none.
+	// Was is the author's field, key and value, as it was written; it is empty if there was none.
 	Was string `json:"was,omitempty"`
 }
 
-// setField sets a field of a mapping, in the place of one that the author wrote.
+// setField sets a field of a mapping and replaces the author's, if it exists.
 func (r *record) setField(mapping, authors krm.Node, f field, key string) (err error) {
 	value := scalar.PlainText(f.Value)
 	if authors.Exists() {
@@ -66,7 +65,7 @@ func (r *record) setField(mapping, authors krm.Node, f field, key string) (err e
 	return err
 }
 
-// insert adds entries to a collection, which has a name of the record's own.
+// insert adds entries to a collection, which the record calls name.
 func (r *record) insert(parent krm.Node, keys []string, name string, text []byte,
 	first bool) error {
 	if len(text) == 0 {
@@ -77,7 +76,7 @@ func (r *record) insert(parent krm.Node, keys []string, name string, text []byte
 	return err
 }
 
-// note records what an insert did.
+// note records an insertion.
 func (r *record) note(done krm.Insertion, name string) {
 	if done.Created {
 		r.Created = append(r.Created, name)
@@ -90,8 +89,7 @@ func (r *record) note(done krm.Insertion, name string) {
 	}
 }
 
-// containerPath leads to a container's mounts in Created and Emptied, and envPath
-// to its variables.
+// containerPath prefixes a container's mounts in Created and Emptied, and envPath its variables.
 const (
 	containerPath = "containers/"
 	envPath       = "env/"
@@ -114,15 +112,15 @@ func (r *record) appendQuoted(dst []byte) []byte {
 	return append(dst[:from], bytes.ReplaceAll(dst[from:], []byte("'"), []byte("''"))...)
 }
 
-// Uninject takes out of o what its record says was put in; see krm.Object.Undo.
+// Uninject removes the injected fields in the record of o; see krm.Object.Undo.
 func Uninject(o *krm.Object) (was bool, original []byte, unended bool, err error) {
 	var r record
 	return o.Undo(keys.Injected, " and what was injected", &r, &r.Kept,
 		func() error { return r.remove(o) })
 }
 
-// remove cuts what the record names. A collection that the record created
-// goes as a whole when nothing of the author's has come into it.
+// remove removes the fields in the record. A collection that the record created is removed as a
+// whole unless the author has added to it.
 func (r *record) remove(o *krm.Object) error {
 	pod, ok := o.PodTemplate()
 	if !ok {
@@ -157,7 +155,7 @@ func (r *record) remove(o *krm.Object) error {
 	return multi.Errors(out.errs...)
 }
 
-// created returns what the record says of a collection.
+// created returns the record's note of a collection.
 func (r *record) created(name string) krm.Note {
 	note := krm.Note{Emptied: r.Emptied[name]}
 	if slices.Contains(r.Created, name) {
@@ -166,7 +164,7 @@ func (r *record) created(name string) krm.Note {
 	return note
 }
 
-// removal takes what a record names out of an object.
+// removal removes the fields in a record from an object.
 type removal struct {
 	*record
 	errs []error
@@ -176,10 +174,10 @@ func (x *removal) cut(n krm.Node, note krm.Note, injected func(krm.Node) bool) {
 	x.errs = append(x.errs, x.o.Take(n, injected, note))
 }
 
-// container removes mounts and variables from a container of the author's.
+// container removes mounts and variables from one of the author's containers.
 func (x *removal) container(c krm.Node) {
 	name := c.Get("name").Text()
-	ours := func(m krm.Node) bool {
+	injected := func(m krm.Node) bool {
 		path := m.Get("mountPath")
 		return path.Is(sidecars.TraceMountPath) &&
 			slices.Contains(x.Volumes, m.Get("name").Text()) ||
@@ -190,7 +188,7 @@ func (x *removal) container(c krm.Node) {
 	if renamed {
 		mounts.Created, env.Created = 1, 1
 	}
-	x.cut(c.Get("volumeMounts"), mounts, ours)
+	x.cut(c.Get("volumeMounts"), mounts, injected)
 	x.reset(identity.PortVariable(c).Get("value"),
 		func(f *field) bool { return f.At == envPath+name || renamed && f.At != accountField })
 	if len(x.Env) > 0 {
@@ -198,8 +196,7 @@ func (x *removal) container(c krm.Node) {
 	}
 }
 
-// reset takes a field back that the record has. One that somebody has changed since
-// is theirs.
+// reset restores a field in the record. A field that was changed since keeps its new value.
 func (x *removal) reset(n krm.Node, at func(*field) bool) {
 	i := slices.IndexFunc(x.Fields, func(f field) bool { return at(&f) })
 	switch {

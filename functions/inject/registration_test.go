@@ -94,7 +94,7 @@ mv "` + shared + `/new" "` + shared + `/client-secret.txt"
 				}
 			}
 			registered("http://keycloak.kagenti-system.svc:8080, default, true")
-			// The kubelet replaces files at once.
+			// The kubelet replaces all files atomically.
 			changed := filepath.Join(mounted, "changed")
 			if err := os.WriteFile(changed, []byte("false"), 0o644); err != nil {
 				t.Fatal(err)

@@ -20,17 +20,17 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// skillMounts says how the workloads of a package get their skills.
+// skillMounts configures how the workloads of a package get their skills.
 type skillMounts struct {
 	path string
-	// init is the image of the init container; "" where skills are image volumes.
+	// init is the image of the init container. It is "" if skills are image volumes.
 	init string
 }
 
-// skillsVolume has all skills of a pod, where an init container fetches them.
+// skillsVolume holds all skills of a pod, if an init container fetches them.
 const skillsVolume = "armature-skills"
 
-// skillMountsOf reads the configuration. What is wrong with it fails the render.
+// skillMountsOf reads the configuration. Errors in it fail the render.
 func skillMountsOf(p *contract.Package) *skillMounts {
 	m := &skillMounts{path: "/skills"}
 	c := p.Config.Skills
@@ -57,15 +57,15 @@ func skillMountsOf(p *contract.Package) *skillMounts {
 	return m
 }
 
-// mounted are the skills of a workload, as text.
+// mounted are the skills of a workload as text.
 type mounted struct {
 	names, paths          []string // of the volumes and of the mounts
 	volumes, mounts, init []byte
 	config                string // of the init container, in quotes
 }
 
-// of returns the skills of a workload, nil for none, and what keeps it from them. pinned adds
-// digests to images.
+// of returns the skills of a workload, or nil, and the findings about them. pinned adds digests to
+// images.
 func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, []finding.Finding) {
 	pod, ok := o.PodTemplate()
 	if !ok {
@@ -106,11 +106,11 @@ func (m *skillMounts) of(o *krm.Object, pinned func(string) string) (*mounted, [
 	return k, append(findings, k.check(o, pod, m.path)...)
 }
 
-// fetcher is the user of the init container: kagent's image names one that is not root, and
-// Pod Security demands a number.
+// fetcher is the user of the init container: kagent's image names a user that is not root, and Pod
+// Security requires a number.
 const fetcher = 65532
 
-// fetch adds the init container. It passes the level restricted of Pod Security, and reads its
+// fetch adds the init container. It conforms to the level restricted of Pod Security, and reads its
 // configuration from an annotation of the pod.
 func (k *mounted) fetch(pod krm.PodTemplate, m *skillMounts, sources []skills.Source) {
 	file := map[string]any{"path": skills.ConfigFile,
@@ -163,7 +163,7 @@ func items(values ...any) (text []byte) {
 	return text
 }
 
-// check finds the author's names and mounts that are those of the skills.
+// check reports the author's names and mounts that clash with those of the skills.
 func (k *mounted) check(o *krm.Object, pod krm.PodTemplate,
 	root string) (findings []finding.Finding) {
 	report := func(at krm.Node, message, hint string) {

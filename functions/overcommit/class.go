@@ -11,11 +11,11 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// Class is an OvercommitClass that has been checked.
+// Class is a checked OvercommitClass.
 type Class struct {
 	name, place string
 	cpu, memory quantity.Ratio
-	excluded    *regexp.Regexp // namespaces that the class leaves alone, nil for none
+	excluded    *regexp.Regexp // namespaces that the class skips, or nil
 }
 
 // Annotations of pods whose requests follow from a class.
@@ -25,8 +25,8 @@ const (
 	memoryAnnotation  = api.OvercommitGroup + "/memory"
 )
 
-// remembered returns the class that an earlier render applied to an object, from
-// the annotations of its pods; nil where it applied none.
+// remembered returns the class that an earlier render applied to an object, from the annotations of
+// its pods, or nil.
 func remembered(o *krm.Object) *Class {
 	if !krm.ChangedBy(o, function) {
 		return nil
@@ -40,16 +40,16 @@ func remembered(o *krm.Object) *Class {
 	c.cpu, err1 = quantity.ParseRatio(cpu)
 	c.memory, err2 = quantity.ParseRatio(memory)
 	if name == "" || err1 != nil || err2 != nil {
-		return nil // somebody has edited them
+		return nil // the annotations were edited
 	}
 	return c
 }
 
-// apply notes the requests of all containers of a workload, init containers too, and the
-// annotations of its pods. It reports whether any container has a limit that the class is about;
-// a pod without one stays as it is.
+// apply notes the requests of all containers of a workload, including init containers, and the
+// annotations of its pods. It reports whether any container has a limit to which the class applies;
+// a pod without one is not changed.
 //
-// Source: 003, "Resource Management". Requests at ratio 1 stay as they are.
+// Source: 003, "Resource Management". Requests at ratio 1 are not changed.
 func (c *Class) apply(u *contract.Unit) (limited bool) {
 	pod, _ := u.Object.PodTemplate()
 	for _, list := range [...]string{"initContainers", "containers"} {
@@ -81,7 +81,7 @@ func (c *Class) apply(u *contract.Unit) (limited bool) {
 	return limited
 }
 
-// request notes one request of a container, where there is a limit.
+// request notes one request of a container that has a limit.
 func request(u *contract.Unit, container krm.Node, name string, ratio quantity.Ratio,
 	of func(string, quantity.Ratio) (string, error)) (limited bool) {
 	limit := container.Get("resources", "limits", name)

@@ -1,7 +1,6 @@
-// Package overcommit lowers the requests of containers to a part of their
-// limits, by classes that pods, namespaces or nobody in particular choose. It is
-// what the k8s-overcommit operator does when pods are admitted (source 003), done
-// once, in Git.
+// Package overcommit lowers the requests of containers to a part of their limits. Labels of pods or
+// namespaces choose the class, or else the default class applies. It does what the k8s-overcommit
+// operator does when pods are admitted (source 003), once and in Git.
 package overcommit
 
 import (
@@ -51,10 +50,10 @@ func Function() contract.Function {
 // singleton is the name of the only Overcommit.
 const singleton = "cluster"
 
-// state is what a package says about overcommit, and what came of it.
+// state holds the overcommit resources of a package and the results.
 type state struct {
 	pkg *contract.Package
-	// label is the key of the label that chooses a class, and on the Overcommit that says so.
+	// label is the key of the label that chooses a class, and on is the Overcommit that defines it.
 	// Without one no class applies.
 	label        string
 	on           *krm.Object
@@ -62,11 +61,11 @@ type state struct {
 	defaultClass *Class
 
 	seen       map[string]*krm.Object // the first object of a kind
-	remembered map[index.Key]*Class   // that an earlier render applied to generated workloads
-	failed     bool                   // it is not what its author meant
+	remembered map[index.Key]*Class   // applied by an earlier render to generated workloads
+	failed     bool                   // a resource has an error
 
 	mu     sync.Mutex
-	counts map[string]int // of workloads, by class or by the reason for which none changed them
+	counts map[string]int // of workloads, by class or by the reason why none applied
 }
 
 // fail reports an error in a field of an object.
@@ -112,7 +111,7 @@ func (s *state) collect(o *krm.Object) {
 
 func placeOf(o *krm.Object) string { return fmt.Sprintf("%s:%d", o.Origin.File, o.Origin.Line) }
 
-// maxPattern is the longest regular expression, in bytes.
+// maxPattern is the maximum length of a regular expression, in bytes.
 const maxPattern = 512
 
 func (s *state) collectClass(o *krm.Object) {
@@ -161,8 +160,8 @@ func (s *state) collectClass(o *krm.Object) {
 	}
 }
 
-// rendered remembers the class of a generated workload, whose place another may
-// take in this render.
+// rendered records the class of a generated workload, which another workload may replace in this
+// render.
 func (s *state) rendered(o *krm.Object) {
 	if class := remembered(o); class != nil {
 		s.remembered[index.KeyOf(o.Ref)] = class
@@ -188,7 +187,7 @@ func (s *state) resolve() {
 	}
 }
 
-// unknown is the finding about a label that names no class.
+// unknown returns the finding about a label that names no class.
 func (s *state) unknown(o *krm.Object, label krm.Node) finding.Finding {
 	hint := "the package has no OvercommitClass: add the class"
 	if names := slices.Sorted(maps.Keys(s.classes)); len(names) > 0 {
@@ -198,15 +197,15 @@ func (s *state) unknown(o *krm.Object, label krm.Node) finding.Finding {
 		fmt.Sprintf("OvercommitClass %q does not exist", label.Text()), hint)
 }
 
-// Reasons for which no class changed a workload.
+// Reasons why no class changed a workload.
 const (
 	excludedNamespace = "in an excluded namespace"
 	noClass           = "without a class"
 	noLimits          = "without limits"
 )
 
-// run sets on a workload the requests of its class, injected containers included,
-// whether or not it opted in to the injection.
+// run sets the requests of a workload's class, for injected containers as well. The workload need
+// not opt in to the injection.
 func (s *state) run(u *contract.Unit) {
 	pod, ok := u.Object.PodTemplate()
 	var class *Class
@@ -219,8 +218,9 @@ func (s *state) run(u *contract.Unit) {
 		}
 	case len(s.seen) > 0:
 		return
-	default: // a host may have dropped the classes since an earlier render
-		// the workload takes the place of one that was generated
+	default:
+		// A host may have dropped the classes since an earlier render, and the workload may
+		// replace a generated one.
 		class = cmp.Or(remembered(u.Before), s.remembered[index.KeyOf(u.Object.Ref)])
 		if class == nil {
 			return
@@ -243,8 +243,8 @@ func (s *state) run(u *contract.Unit) {
 	s.counts[what]++
 }
 
-// class finds the class of a workload: its pods' label decides, then that of its
-// namespace, then the default. No class is nil.
+// class returns the class of a workload: the label of its pods decides, then the label of its
+// namespace, then the default. nil is no class.
 //
 // Source: 003, "Webhook Decision Logic".
 func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok bool) {
@@ -268,7 +268,7 @@ func (s *state) class(u *contract.Unit, pod krm.PodTemplate) (class *Class, ok b
 	return s.defaultClass, true
 }
 
-// summary says how many workloads each class changed.
+// summary returns a finding with the number of workloads that each class changed.
 func (s *state) summary() []finding.Finding {
 	total := 0
 	var parts []string

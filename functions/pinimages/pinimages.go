@@ -1,5 +1,4 @@
-// Package pinimages writes the digests of a lock behind the images of
-// containers.
+// Package pinimages adds the digests of a lock to the images of containers.
 package pinimages
 
 import (
@@ -45,7 +44,7 @@ func Function() contract.Function {
 	}
 }
 
-// state is what is known of a package.
+// state holds the locks of a package.
 type state struct {
 	pkg  *contract.Package
 	lock Lock
@@ -60,8 +59,8 @@ func (s *state) collect(o *krm.Object) {
 	s.pkg.Report.Add(s.lock.Add(&lock)...)
 }
 
-// run writes the digests of the lock behind all images that run, and those of the tools of
-// a tool server into its annotation. Nothing is looked up in packages without a lock.
+// run adds the digests of the lock to all images that run, and writes the digest of a tool server's
+// tools into its annotation. It does nothing in packages without a lock.
 func (s *state) run(u *contract.Unit) {
 	if len(s.lock.images)+len(s.lock.tools) == 0 || u.Consumed || !u.Settle() {
 		return
@@ -75,7 +74,7 @@ func (s *state) run(u *contract.Unit) {
 				"the lock has no tools of "+server.String(), "run `armature tools pin`")
 		}
 	}
-	var unlocked []string // skills: an annotation and a volume have the same image
+	var unlocked []string // a skill's annotation and volume have the same image
 	for _, at := range images.Fields(u.Object, s.pkg.Images...) {
 		image := at.Ref
 		if image == "" || strings.Contains(image, "@") {
@@ -107,12 +106,12 @@ type Lock struct {
 	images map[string]locked // by the image as it is written
 	builds map[build]locked
 	tools  map[api.ToolServer]locked
-	cards  map[string][]a2a.Signature // by the digest of what they sign
+	cards  map[string][]a2a.Signature // by the digest of the payload
 }
 
 type build struct{ namespace, name string }
 
-// locked is a digest, or an image with its digest, and where the lock says so.
+// locked is a digest, or an image with its digest, and the place of the lock.
 type locked struct{ value, place string }
 
 var (
@@ -122,8 +121,7 @@ var (
 	builtForm  = text.Pattern(`^[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}$`)
 )
 
-// Add takes an ImageLock in. Entries that make no sense, and those that
-// contradict what is known, are findings.
+// Add adds an ImageLock. Invalid entries, and entries that contradict earlier ones, are findings.
 func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 	failIf := func(wrong bool, field, format string, values ...any) bool {
 		if wrong {
@@ -190,8 +188,8 @@ func (l *Lock) Add(lock *api.ImageLock) (findings []finding.Finding) {
 	return findings
 }
 
-// Image returns an image with its digest. An image that has one, and an image
-// that the lock does not know, come back as they are.
+// Image returns an image with its digest. It returns an image that has a digest, or that the lock
+// does not know, unchanged.
 func (l *Lock) Image(image string) string {
 	if found, ok := l.images[image]; ok {
 		return image + "@" + found.value
@@ -199,8 +197,8 @@ func (l *Lock) Image(image string) string {
 	return image
 }
 
-// SignCard puts the signatures of the lock into the text of an agent card. known is false
-// where the lock has signatures, and none of this card.
+// SignCard puts the signatures of the lock into the text of an agent card. known is false if the
+// lock has signatures, but none of this card.
 func (l *Lock) SignCard(card []byte) (signed []byte, known bool, err error) {
 	if len(l.cards) == 0 {
 		return card, true, nil

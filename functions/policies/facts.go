@@ -13,19 +13,19 @@ import (
 	kinds "github.com/armature-dev/armature/functions/workload"
 )
 
-// facts are what objects of the package say that policies follow from.
+// facts are the contents of objects of the package from which policies are derived.
 type facts struct {
 	objects map[index.ID]*object
-	// kinds are the objects by kind, those that run pods under "". They are in the order of
-	// their names, so that nothing depends on the order of files.
+	// kinds are the objects by kind, those that run pods under "". They are sorted by name, so that
+	// nothing depends on the order of files.
 	kinds map[string][]*object
-	// configs are the config.json of kagent's Agents, and sources what objects remember of the
-	// resource that they were made from, by namespace and Kind/name of that.
+	// configs are the config.json of kagent's Agents, and sources are the recorded resources of
+	// generated objects, by namespace and Kind/name of the resource.
 	configs map[string]string
 	sources map[string]source
 }
 
-// source is what is read of a resource that objects remember.
+// source holds the fields that are read of a recorded resource.
 type source struct {
 	Metadata struct {
 		Annotations map[string]string `json:"annotations"`
@@ -49,15 +49,15 @@ func sourceOf(text string) (s source) {
 	if json.Unmarshal([]byte(text), &all) == nil && len(all) > 0 {
 		return all[0]
 	}
-	_ = json.Unmarshal([]byte(text), &s) // one without others beside it, or nothing
+	_ = json.Unmarshal([]byte(text), &s) // a single resource, or invalid
 	return s
 }
 
-// object is one that policies follow from.
+// object is an object from which policies are derived.
 type object struct {
 	finding.Ref
 	file string
-	// pods are those that the object runs, nil for none.
+	// pods describes the pods of the object; nil means that it runs none.
 	pods *workload
 	// Spec has the fields of all kinds that do not run pods.
 	Spec struct {
@@ -97,8 +97,8 @@ type object struct {
 			} `json:"targets"`
 		} `json:"mcp"`
 
-		// Of the registration of a server at Kuadrant's mcp-gateway, and of a policy that
-		// somebody wrote for a gateway.
+		// Of the registration of a server at Kuadrant's mcp-gateway, and of an author's policy for
+		// a gateway.
 		TargetRef  targetRef   `json:"targetRef"`
 		TargetRefs []targetRef `json:"targetRefs"`
 	} `json:"spec"`
@@ -106,14 +106,14 @@ type object struct {
 
 type workload struct {
 	labels map[string]string // of its pods
-	// selector of its pods: its own, or else all of their labels.
+	// selector selects its pods: it is its own, or else consists of all of their labels.
 	selector map[string]string
-	ports    map[string]int // named ones of its containers
-	env      []call         // what variables of its containers name
+	ports    map[string]int // the named ports of its containers
+	env      []call         // URLs in the variables of its containers
 	tools    string         // annotations
 	calls    string
-	stated   bool   // an annotation says what it calls
-	madeBy   string // Kind/name, "" for an author's
+	stated   bool   // an annotation lists its calls
+	madeBy   string // Kind/name, "" for an authored one
 }
 
 type targetRef struct {
@@ -123,13 +123,12 @@ type targetRef struct {
 	Port      int    `json:"port"` // of a Service
 }
 
-// kindsWithSpec are those whose fields policies follow from, beside those that run pods, with
-// their API groups, or v1.
+// kindsWithSpec are the kinds without pods whose fields are read, with their API groups, or v1.
 var kindsWithSpec = map[string]string{"Service": "v1", "Gateway": "gateway.networking.k8s.io",
 	"HTTPRoute": "gateway.networking.k8s.io", "AgentgatewayBackend": "agentgateway.dev",
 	"AgentgatewayPolicy": "agentgateway.dev", "MCPServerRegistration": "mcp.kuadrant.io"}
 
-// unsure returns the objects that have to be seen whole.
+// unsure returns the objects that have to be read whole.
 func (s *state) unsure() (ids []index.ID) {
 	for id, e := range s.pkg.Index.All() {
 		group, read := kindsWithSpec[e.Kind]
@@ -141,7 +140,7 @@ func (s *state) unsure() (ids []index.ID) {
 	return ids
 }
 
-// look notes what an object says.
+// look records the contents of an object.
 func (s *state) look(id index.ID, o *krm.Object) {
 	f := &s.facts
 	o = o.Clone()
@@ -152,7 +151,7 @@ func (s *state) look(id index.ID, o *krm.Object) {
 		}
 		if config := o.Get("data", "config.json"); config.Exists() {
 			of := o.Namespace + " " + made
-			// What fetches the skills of an Agent has a file of that name as well.
+			// The container that fetches the skills of an Agent has a file of that name as well.
 			if _, _, declarative := ofConfig(config.Text()); declarative || f.configs[of] == "" {
 				f.configs[of] = config.Text()
 			}
@@ -169,7 +168,7 @@ func (s *state) look(id index.ID, o *krm.Object) {
 	f.objects[id] = at
 }
 
-// sort fills kinds, once all objects are known.
+// sort fills kinds, when all objects are known.
 func (f *facts) sort() {
 	for _, o := range f.objects {
 		kind := o.Kind

@@ -1,6 +1,6 @@
-// Package policies derives what agents may reach from what they are bound to: a
-// NetworkPolicy for each agent and each tool server, and the tools that gateways of MCP let
-// through. What has no known address is a finding, and then nothing is derived for the agent.
+// Package policies derives the permitted connections of agents from their bindings: a NetworkPolicy
+// for each agent and each tool server, and the tools that MCP gateways permit. An unknown address
+// is a finding, and then no policy is derived for the agent.
 package policies
 
 import (
@@ -41,7 +41,7 @@ func Function() contract.Function {
 	}
 }
 
-// mode is what becomes of derived policies.
+// mode says whether derived policies are reported or written.
 type mode string
 
 const (
@@ -50,13 +50,13 @@ const (
 	enforce mode = "enforce"
 )
 
-// state is what a package says about its agents, and what follows from it.
+// state holds the contents of a package from which policies are derived.
 type state struct {
 	pkg            *contract.Package
 	spec           *api.PoliciesSpec
 	network, tools mode
 	facts          facts
-	plan           func() *plan // what all agents are bound to, once everything was looked at
+	plan           func() *plan // the bindings of all agents, computed after the last call of look
 }
 
 func begin(p *contract.Package) contract.Steps {
@@ -84,7 +84,7 @@ func misconfigured(p *contract.Package, field, message, hint string) {
 	p.Misconfigured("config/policies", "spec.policies."+field, message, hint)
 }
 
-// modeOf a field of the configuration.
+// modeOf returns the mode in a field of the configuration.
 func modeOf(p *contract.Package, field string, value *string) mode {
 	if value == nil || *value == string(report) || *value == string(enforce) {
 		return mode(node.Or(value, ""))
@@ -94,7 +94,7 @@ func modeOf(p *contract.Package, field string, value *string) mode {
 	return off
 }
 
-// check an address of the configuration.
+// check reports errors in an address of the configuration.
 func check(p *contract.Package, field string, a *api.AddressSpec) {
 	if a == nil || (len(a.CIDRs) == 0) == (a.Namespace == nil || len(a.Pods) == 0) || len(a.CIDRs) > 0 &&
 		(a.Namespace != nil || a.Pods != nil) {
@@ -114,8 +114,8 @@ func check(p *contract.Package, field string, a *api.AddressSpec) {
 	}
 }
 
-// run derives the policies of an object: of a workload what it may reach, of a Service who
-// may reach it, and of objects of gateways which tools they let through.
+// run derives the policies of an object: the egress of a workload, the ingress of a Service, and
+// the permitted tools of a gateway's backend.
 func (s *state) run(u *contract.Unit) {
 	o := s.factsOf(u.Object)
 	switch {
@@ -129,7 +129,7 @@ func (s *state) run(u *contract.Unit) {
 	}
 }
 
-// factsOf returns what an object says, nil for nothing.
+// factsOf returns the recorded contents of an object, or nil.
 func (s *state) factsOf(o *krm.Object) *object {
 	for id, e := range s.pkg.Index.Named(index.KeyOf(o.Ref)) {
 		if facts := s.facts.objects[id]; facts != nil && e.File == o.Origin.File &&
@@ -140,16 +140,16 @@ func (s *state) factsOf(o *krm.Object) *object {
 	return nil
 }
 
-// derived policy of an object.
+// derived is a derived policy of an object.
 type derived struct {
 	apiVersion, kind, name string
 	spec                   any
-	// says what it allows, in a line.
+	// says describes in a line what the policy allows.
 	says string
 }
 
-// give a policy: as an object behind that of the unit, or as a finding.
-func (s *state) give(u *contract.Unit, m mode, d derived) {
+// emit adds a policy after the object of the unit, or reports it as a finding.
+func (s *state) emit(u *contract.Unit, m mode, d derived) {
 	rule := function + "/" + strings.ToLower(d.kind)
 	if place, taken := s.pkg.Index.Authored(index.Key{Kind: d.kind, Namespace: u.Object.Namespace,
 		Name: d.name}, u.Object.Origin.File); taken {
@@ -179,7 +179,7 @@ func (s *state) give(u *contract.Unit, m mode, d derived) {
 	u.Generated = append(u.Generated, append(text, spec...))
 }
 
-// unknown reports what keeps policies of an object from being derived.
+// unknown reports the problems that prevent the policies of an object.
 func unknown(u *contract.Unit, problems []string) {
 	slices.Sort(problems)
 	for _, problem := range slices.Compact(problems) {

@@ -8,8 +8,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// What an agent of kagent calls is in the config.json that its pods read, in the variables of
-// its pods, and in the skills that they load when they start.
+// The calls of a kagent agent are in the config.json and the variables of its pods, and in the
+// skills that they load when they start.
 
 type agentConfig struct {
 	Model  *modelConfig   `json:"model"`
@@ -44,18 +44,18 @@ type modelConfig struct {
 	Region   string `json:"region"`
 }
 
-// call is what a workload calls, or why that is not known.
+// call is the URL of a workload's call, or the problem why it is not known.
 type call struct{ url, problem string }
 
-// modelHosts are where the models of a provider are, if their configuration has no URL. The
-// others have it in a variable of the pod.
+// modelHosts are the hosts of the models of a provider if their configuration has no URL. "" means
+// that a variable of the pod has it.
 var modelHosts = map[string]string{
 	"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com",
 	"gemini":       "https://generativelanguage.googleapis.com",
 	"azure_openai": "", "ollama": "",
 }
 
-// ofConfig reads config.json. declarative is false for an agent whose code is its author's.
+// ofConfig reads config.json. declarative is false for an agent with its author's own code.
 func ofConfig(text string) (bindings []binding, calls []call, declarative bool) {
 	var c agentConfig
 	if json.Unmarshal([]byte(text), &c) != nil || c.Model == nil {
@@ -90,7 +90,7 @@ func (m *modelConfig) hosts() (calls []call) {
 			calls = append(calls, call{url: u})
 		}
 	}
-	kind := m.Type + m.Provider // a memory's has the latter
+	kind := m.Type + m.Provider // a memory has the latter
 	fixed, known := modelHosts[kind]
 	switch {
 	case len(calls) > 0:
@@ -106,7 +106,7 @@ func (m *modelConfig) hosts() (calls []call) {
 	return calls
 }
 
-// skillHosts are where the skills of an Agent come from.
+// skillHosts returns the calls for fetching the skills of an Agent.
 func skillHosts(s source) (calls []call) {
 	named := s.Spec.Skills
 	for _, ref := range named.Refs {

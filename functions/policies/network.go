@@ -33,7 +33,7 @@ type rule struct {
 	Ports []port `yaml:"ports"`
 }
 
-// egress lets the pods of a workload reach what it calls, and nothing else.
+// egress limits the pods of a workload to its known calls.
 func (s *state) egress(u *contract.Unit, w *object) {
 	calls, known := s.plan().calls[w]
 	if !known {
@@ -79,7 +79,7 @@ func (s *state) egress(u *contract.Unit, w *object) {
 	s.limit(u, egress, w.pods.selector, ends)
 }
 
-// dns is what resolves names, by UDP and, for long answers, by TCP.
+// dns returns the destinations for resolving names, by UDP and, for long answers, by TCP.
 func (s *state) dns(w *object) []destination {
 	kubeSystem := "kube-system"
 	a := cmp.Or(s.spec.DNS,
@@ -89,8 +89,8 @@ func (s *state) dns(w *object) []destination {
 		{peers: peers, says: "DNS", port: port{"TCP", number}}}
 }
 
-// needs are what the sidecars and the application of an injected workload call by its
-// settings. SPIRE is reached through a socket of the node.
+// needs returns the calls of the sidecars and the application of an injected workload according to
+// its settings. SPIRE is reached through a socket of the node.
 func needs(s *identity.Settings) (calls []call) {
 	add := func(urls ...string) {
 		for _, u := range urls {
@@ -133,8 +133,7 @@ func needs(s *identity.Settings) (calls []call) {
 	return calls
 }
 
-// ingress lets into the pods of a tool server the agents that are bound to it, and nobody
-// else.
+// ingress limits the callers of a tool server's pods to the agents that are bound to it.
 func (s *state) ingress(u *contract.Unit, svc *object) {
 	callers := maps.Clone(s.plan().callers[svc])
 	if len(callers) == 0 {
@@ -154,8 +153,8 @@ func (s *state) ingress(u *contract.Unit, svc *object) {
 	s.limit(u, ingress, svc.Spec.Selector, ends)
 }
 
-// routed adds to the callers of a Service the gateways that routes of the package lead to it
-// from. problems says which callers are not known.
+// routed adds the gateways with routes to a Service to its callers. problems lists callers that are
+// not known.
 func (s *state) routed(svc *object, callers map[port][]peer) (problems []string) {
 	for _, r := range s.facts.kinds["HTTPRoute"] {
 		for _, rule := range r.Spec.Rules {
@@ -170,8 +169,7 @@ func (s *state) routed(svc *object, callers map[port][]peer) (problems []string)
 						fmt.Sprintf("the broker of the gateway of %s queries it too, "+
 							"and its pods are not known", r.Ref))
 				}
-				d, _, problem := s.throughService(svc, svc,
-					destination{port: port{"TCP", b.Port}})
+				d, _, problem := s.throughService(svc, svc, destination{port: port{"TCP", b.Port}})
 				if problem != "" {
 					problems = append(problems, problem)
 				}
@@ -193,8 +191,8 @@ func (s *state) routed(svc *object, callers map[port][]peer) (problems []string)
 	return problems
 }
 
-// limit gives the NetworkPolicy that lets pods reach the ends of a direction, or be reached
-// from them, and nothing else. Its rules are in the order of their peers.
+// limit emits the NetworkPolicy that limits the pods' traffic in one direction to the given ends.
+// Its rules are sorted by their peers.
 func (s *state) limit(u *contract.Unit, to direction, pods map[string]string,
 	ends []destination) {
 	ports := map[string][]port{} // by the text of their peer
@@ -225,11 +223,11 @@ func (s *state) limit(u *contract.Unit, to direction, pods map[string]string,
 			policy.Ingress = append(policy.Ingress, rule{From: peers[key], Ports: all})
 		}
 	}
-	s.give(u, s.network, derived{"networking.k8s.io/v1", "NetworkPolicy",
+	s.emit(u, s.network, derived{"networking.k8s.io/v1", "NetworkPolicy",
 		identity.ShortName(u.Object.Name, to.suffix), policy, to.says + list(says)})
 }
 
-// direction of the traffic that a NetworkPolicy is about, with the end of its name.
+// direction is the direction of a NetworkPolicy, with the suffix of its name.
 type direction struct{ name, suffix, says string }
 
 var (

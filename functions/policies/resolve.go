@@ -17,7 +17,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// peer is the other end of a rule, as NetworkPolicies have it.
+// peer is the other end of a rule, as in a NetworkPolicy.
 type peer struct {
 	IPBlock           *ipBlock  `yaml:"ipBlock,omitempty"`
 	NamespaceSelector *selector `yaml:"namespaceSelector,omitempty"`
@@ -37,18 +37,18 @@ type port struct {
 	Port     int    `yaml:"port"`
 }
 
-// destination is where calls to a URL end.
+// destination is the end of the calls to a URL.
 type destination struct {
 	peers []peer
 	port  port
-	// says what it is, for people.
+	// says describes it for people.
 	says string
-	// service or gateway that it is; nil for neither.
+	// service or gateway is the object of the destination; both may be nil.
 	service, gateway *object
 	path             string
 }
 
-// pods of a namespace, as seen from another.
+// pods returns the peer for pods in a namespace, in a rule of another one.
 func pods(from, namespace string, labels map[string]string) peer {
 	p := peer{PodSelector: &selector{labels}}
 	if namespace != from {
@@ -70,8 +70,8 @@ func ofAddress(from string, a *api.AddressSpec) (peers []peer) {
 
 var defaultPorts = map[string]int{"http": 80, "https": 443, "ws": 80, "wss": 443}
 
-// resolve a URL or host:port that an object calls. local reports that the call does not leave
-// the pod. problem says why the address is not known.
+// resolve finds the destination of a URL or host:port that an object calls. local reports that the
+// call does not leave the pod. problem says why the address is not known.
 func (s *state) resolve(from *object, content string) (d destination, local bool, problem string) {
 	at := content
 	if !strings.Contains(at, "://") {
@@ -100,7 +100,7 @@ func (s *state) resolve(from *object, content string) (d destination, local bool
 	for _, g := range s.facts.kinds["Gateway"] {
 		for _, l := range g.Spec.Listeners {
 			if l.Hostname != "" && strings.EqualFold(l.Hostname, host) {
-				d.gateway = g // where its name leads to from within the cluster is not known
+				d.gateway = g // its address within the cluster is not known
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (s *state) resolve(from *object, content string) (d destination, local bool
 		}
 		for _, gatewayName := range []string{name, strings.TrimSuffix(name, "-istio")} {
 			if g := s.nearest("Gateway", namespace, gatewayName, from.file); g != nil {
-				// at the pods that an implementation of the Gateway API runs for it
+				// An implementation of the Gateway API runs these pods for it.
 				d.gateway, d.says = g, fmt.Sprintf("%s port %d", g.Ref, d.port.Port)
 				d.peers = []peer{pods(from.Namespace, g.Namespace, gatewayPods(g))}
 				return d, false, ""
@@ -129,7 +129,7 @@ func (s *state) resolve(from *object, content string) (d destination, local bool
 	return d, false, fmt.Sprintf("the address of %s is not known", text.Shown(host))
 }
 
-// inCluster returns the Service that a name in the cluster's DNS means.
+// inCluster returns the Service that a name in the cluster's DNS denotes.
 func inCluster(host, from string) (name, namespace string, ok bool) {
 	parts := strings.Split(host, ".")
 	switch {
@@ -151,7 +151,7 @@ func (s *state) nearest(kind, namespace, name, file string) *object {
 	return nil
 }
 
-// throughService ends at the pods of a Service, on the port of the pods.
+// throughService resolves a destination to the pods of a Service, on the port of the pods.
 func (s *state) throughService(from, svc *object,
 	d destination) (_ destination, local bool, problem string) {
 	d.service = svc
@@ -204,20 +204,20 @@ func selects(selector, labels map[string]string) bool {
 	return len(selector) > 0
 }
 
-// binding of a workload to a tool server.
+// binding binds a workload to a tool server.
 type binding struct {
 	url   string
 	tools []string // nil for all
 }
 
-// plan is what the agents of a package are bound to.
+// plan holds the bindings of the agents of a package.
 type plan struct {
-	// calls are what each workload is known to call, beside what its settings say; a workload
-	// without an entry is not known.
+	// calls are the known calls of each workload, in addition to those of its settings. The calls
+	// of a workload without an entry are not known.
 	calls map[*object][]call
-	// callers of the pods of a Service, by the port of the pods.
+	// callers are the callers of the pods of a Service, by the port of the pods.
 	callers map[*object]map[port][]peer
-	// through are the bindings by gateway, and the paths at it.
+	// through are the bindings by gateway, with the paths at it.
 	through map[*object][]passage
 }
 
@@ -226,7 +226,7 @@ type passage struct {
 	path string
 }
 
-// bind finds what each workload is bound to.
+// bind resolves the bindings of each workload.
 func (s *state) bind() *plan {
 	s.facts.sort()
 	p := &plan{calls: map[*object][]call{}, callers: map[*object]map[port][]peer{},
@@ -260,8 +260,8 @@ func (p *plan) call(svc *object, at port, from peer) {
 	p.callers[svc][at] = append(p.callers[svc][at], from)
 }
 
-// bindings of a workload to tool servers, and what else it calls. known is false if nothing
-// says that.
+// bindings returns the bindings of a workload to tool servers, and its other calls. known is false
+// if nothing declares them.
 func (s *state) bindings(o *object) (bindings []binding, calls []call, known bool) {
 	w := o.pods
 	at := o.Namespace + " " + w.madeBy

@@ -15,11 +15,11 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Gateways of MCP let through the tools that agents of the package are bound to at them. They
-// know the agents' tools by the names that the servers give them, and show them with prefixes.
+// MCP gateways permit the tools that agents of the package are bound to at them. They match tools
+// by the names that the servers define, and show them to agents with prefixes.
 
-// allowed are the tools of a server that agents are bound to: all is set where one of them
-// names no tools.
+// allowed are the tools of a server that agents are bound to; all is set if an agent names no
+// tools.
 type allowed struct {
 	all   bool
 	names map[string]bool
@@ -41,7 +41,7 @@ func (a *allowed) says(server string) string {
 	return server + ": " + cmp.Or(strings.Join(slices.Sorted(maps.Keys(a.names)), ", "), "nothing")
 }
 
-// literal of CEL.
+// literal returns a string literal of CEL.
 func literal(text string) string {
 	data, err := json.Marshal(text)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *state) leadsTo(g *object, path string, backend finding.Ref) bool {
 		func(t targetRef) bool { return t.is("AgentgatewayBackend", "", backend) })
 }
 
-// is reports whether a reference of an object in a namespace means another object.
+// is reports whether a reference of an object in a namespace denotes another object.
 func (t targetRef) is(kind, namespace string, r finding.Ref) bool {
 	if t.Namespace != "" {
 		namespace = t.Namespace
@@ -120,7 +120,7 @@ func (s *state) behindGateways(p *plan) {
 	}
 }
 
-// agentgateway lets the tools through that agents are bound to at a backend.
+// agentgateway permits the tools that agents are bound to at a backend.
 func (s *state) agentgateway(u *contract.Unit, b *object) {
 	if b.Spec.MCP == nil {
 		return
@@ -157,7 +157,7 @@ func (s *state) agentgateway(u *contract.Unit, b *object) {
 		}
 		expressions, says = append(expressions, expression), append(says, a.says(target))
 	}
-	s.give(u, s.tools,
+	s.emit(u, s.tools,
 		derived{"agentgateway.dev/v1alpha1", "AgentgatewayPolicy",
 			identity.ShortName(b.Name, "-tools"),
 			map[string]any{
@@ -169,8 +169,8 @@ func (s *state) agentgateway(u *contract.Unit, b *object) {
 			}, list(says)})
 }
 
-// allow tools, by the names that agents know, at the targets of a backend. With several
-// targets, agents see TARGET_TOOL.
+// allow permits tools, by the names that agents know, at the targets of a backend. With several
+// targets, agents know a tool as TARGET_TOOL.
 func (b *object) allow(byTarget map[string]*allowed, tools []string) (problems []string) {
 	of := func(target string) *allowed {
 		if byTarget[target] == nil {
@@ -210,7 +210,7 @@ func (b *object) allow(byTarget map[string]*allowed, tools []string) (problems [
 	return problems
 }
 
-// guarded reports a policy that somebody wrote for an object, beside which none is derived.
+// guarded reports whether an author wrote a policy for an object, in which case none is derived.
 func (s *state) guarded(u *contract.Unit, of finding.Ref) bool {
 	for _, g := range s.facts.kinds["AgentgatewayPolicy"] {
 		refs := append(slices.Clone(g.Spec.TargetRefs), g.Spec.TargetRef)

@@ -11,7 +11,7 @@ import (
 const (
 	Container    = "skills-init"
 	ConfigVolume = "skills-init-config"
-	// ConfigFile is the file that it reads in that volume.
+	// ConfigFile is the name of the container's file in that volume.
 	ConfigFile = "config.json"
 )
 
@@ -21,7 +21,7 @@ func Fetches(config *api.RenderConfigSpec) bool {
 }
 
 // KagentImage returns one of kagent's images, from the registry and with the tag of a
-// configuration, which may be nil. registry overrides that of the configuration.
+// configuration, which may be nil. registry overrides the configuration's.
 func KagentImage(config *api.KagentSpec, registry, name string) string {
 	tag := ""
 	if config != nil {
@@ -42,15 +42,15 @@ type Init struct {
 	Volumes, mounts []any
 }
 
-// Mount mounts a volume, which source describes, in the init container alone, read-only.
+// Mount mounts a volume read-only in the init container only. source describes the volume.
 func (i *Init) Mount(name, folder string, source map[string]any) {
 	source["name"] = name
 	i.Volumes = append(i.Volumes, source)
 	i.mounts = append(i.mounts, map[string]any{"name": name, "mountPath": folder, "readOnly": true})
 }
 
-// Begin prepares the init container: skills are the volume for them and where it is mounted, and
-// config is the volume with the configuration.
+// Begin returns the init container with the volume for the skills and its folder. config is the
+// volume with the configuration.
 func Begin(volume, folder string, config map[string]any) *Init {
 	i := &Init{
 		Volumes: []any{map[string]any{"name": volume, "emptyDir": map[string]any{}}},

@@ -1,4 +1,4 @@
-// Package skills finds the skills of a workload (agentskills.io), and makes kagent's init
+// Package skills reads the skills of a workload (agentskills.io), and builds kagent's init
 // container that fetches skills.
 package skills
 
@@ -15,25 +15,25 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Skill is one that a workload names.
+// Skill is a skill that a workload names.
 type Skill struct {
-	// Name is that of the folder.
+	// Name is the name of its folder.
 	Name string
 	// Ref is the image, without a scheme.
 	Ref string
-	// At is where it is written.
+	// At is the annotation of the skill.
 	At krm.Node
 }
 
 var nameForm = text.Pattern(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// ValidName reports whether a skill may have a name.
+// ValidName reports whether a name is valid for a skill.
 func ValidName(name string) bool { return len(name) <= 64 && nameForm().MatchString(name) }
 
-// maxName is how long the name of an annotation may be, without its prefix.
+// maxName is the maximum length of an annotation's name, without its prefix.
 const maxName = 63
 
-// Check returns what is wrong with a skill, and the remedy.
+// Check returns the problem of a skill, or "", and the remedy.
 func Check(name, ref string) (problem, hint string) {
 	image, scheme := strings.CutPrefix(ref, images.Scheme)
 	switch {
@@ -49,7 +49,7 @@ func Check(name, ref string) (problem, hint string) {
 	return "", ""
 }
 
-// Folder is the name of a skill that has none: the last part of its repository.
+// Folder returns the name of a skill that names none: the last part of its repository.
 func Folder(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	name := path.Base(image)
@@ -83,7 +83,7 @@ func Of(o *krm.Object, pod krm.PodTemplate) (all []Skill, findings []finding.Fin
 	return all, findings
 }
 
-// Registry is the URL of the registry of an image.
+// Registry returns the URL of the registry of an image.
 func Registry(image string) string {
 	host, _, path := strings.Cut(image, "/")
 	if !path || !strings.ContainsAny(host, ".:") {
