@@ -1,5 +1,5 @@
-// Package agent expands the Agent of 000, "Agent Controller", to what its
-// controller made of it: Deployment, Service, ServiceAccount and RBAC.
+// Package agent expands the Agent of 000, "Agent Controller", into the objects that its controller
+// created: Deployment, Service, ServiceAccount and RBAC.
 package agent
 
 import (
@@ -24,12 +24,11 @@ import (
 	"github.com/armature-dev/armature/functions/skills"
 )
 
-// nameLabel selects an agent's pods. In generation document it is the only label
-// that does, so that a change of the author's labels never touches a selector,
-// which is immutable.
+// nameLabel selects an agent's pods. In generation document it is the only label of the selector,
+// so that a change of the author's labels never changes a selector, which is immutable.
 const nameLabel = "app.kubernetes.io/name"
 
-// Expand makes the objects of an Agent.
+// Expand adds the objects of an Agent.
 func Expand(r *expand.Resource, g *generation) {
 	e := expander{Resource: r, generation: g}
 	if !r.Decode("field", &e.agent) || !e.readTemplate() {
@@ -65,7 +64,7 @@ type expander struct {
 	spec       *yaml.RNode // in template
 }
 
-// selector is the Deployment's. The operator selected by all labels of an Agent.
+// selector returns the Deployment's selector. The operator selected by all labels of an Agent.
 func (e *expander) selector() map[string]string {
 	labels := make(map[string]string)
 	if e.generation.completes {
@@ -89,8 +88,8 @@ func (e *expander) add(apiVersion, kind, name string,
 	e.Add(o)
 }
 
-// authorLabels are the labels of every object: the author's, but for those that
-// opt in, and the name.
+// authorLabels returns the labels of every object: the author's without those that opt in, and the
+// name.
 func (e *expander) authorLabels() map[string]string {
 	labels := map[string]string{"app": e.Name}
 	maps.Copy(labels, e.agent.Labels)
@@ -102,12 +101,12 @@ func (e *expander) authorLabels() map[string]string {
 	return labels
 }
 
-// optIn are the labels by which a workload opts in. They belong to it alone.
+// optIn returns the labels by which a workload opts in. Other objects do not get them.
 func (e *expander) optIn() map[string]string {
 	return e.OptIn(e.agent.Labels, e.agent.Spec.Labels)
 }
 
-// readTemplate finds the pod template, whose comments and order stay.
+// readTemplate finds the pod template, whose comments and order are preserved.
 func (e *expander) readTemplate() (ok bool) {
 	tree, err := e.Parse()
 	if e.FailIf(err != nil, "layout", "", "write the object in block style", "%v", err) {
@@ -133,14 +132,13 @@ func (e *expander) readTemplate() (ok bool) {
 		"name at least one container", "no containers")
 }
 
-// placeholder reports whether an image is missing: left out, or a note in angle brackets,
-// as in published manifests.
+// placeholder reports whether an image is missing: omitted, or a note in angle brackets, as in
+// published manifests.
 func placeholder(image string) bool {
 	return image == "" || strings.HasPrefix(image, "<") && strings.HasSuffix(image, ">")
 }
 
-// images puts the image of the source into the first container and into those
-// without one.
+// images sets the image of the source in the first container and in those without one.
 func (e *expander) images() {
 	image, at := e.image(), "spec.image"
 	if e.agent.Spec.ImageSource != nil {
@@ -162,7 +160,7 @@ func (e *expander) images() {
 	}
 }
 
-// image is that of the source, "" where a finding says why there is none.
+// image returns the image of the source, or "" after a finding.
 func (e *expander) image() string {
 	source, at := e.agent.Spec.ImageSource, "spec.imageSource"
 	switch {
@@ -190,8 +188,8 @@ func (e *expander) image() string {
 	return ""
 }
 
-// labels copies the author's labels to the pods, but for those that the template
-// says otherwise, and the one that selects them.
+// labels copies the author's labels to the pods, except those that the template overrides, and sets
+// the selector's.
 func (e *expander) labels() {
 	metadata := node.Ensure(e.template, "metadata")
 	labels := node.Ensure(metadata, "labels")
@@ -209,7 +207,7 @@ func (e *expander) labels() {
 	node.First(e.template, "metadata")
 }
 
-// annotations are the Deployment's.
+// annotations returns the Deployment's annotations.
 func (e *expander) annotations() map[string]string {
 	annotations := expand.Annotations(e.agent.Annotations, e.agent.Spec.Annotations)
 	if e.agent.Spec.Description != "" {
@@ -241,14 +239,14 @@ func (e *expander) asksFor(feature string) bool {
 	return value == "enabled"
 }
 
-// servicePorts are the author's, or one for what the containers declare.
+// servicePorts returns the author's ports, or one for the first port that a container declares.
 func (e *expander) servicePorts() []api.ServicePort {
 	ports := e.agent.Spec.ServicePorts
 	if len(ports) == 0 {
 		port := e.generation.port
 		for _, c := range node.Items(e.spec, "containers") {
 			declared := node.Items(c, "ports")
-			if len(declared) == 0 || e.generation.completes { // the operator does not look at them
+			if len(declared) == 0 || e.generation.completes { // the operator ignores them
 				continue
 			}
 			if n, ok := scalar.Int(node.Text(declared[0], "containerPort")); ok {
@@ -278,8 +276,7 @@ func (e *expander) servicePorts() []api.ServicePort {
 	return ports
 }
 
-// networkPolicy lets the pods of the namespace in, at the Service's ports, and
-// nobody else.
+// networkPolicy permits ingress only from the pods of the namespace, at the Service's ports.
 func (e *expander) networkPolicy(ports []api.ServicePort) {
 	var open []node.Fields
 	for _, p := range ports {
@@ -321,8 +318,7 @@ func Function() contract.Function {
 	}
 }
 
-// serviceAccount is the one that the pods run as: the author's, or one of the
-// agent's own.
+// serviceAccount returns the account of the pods: the author's, or a generated one.
 func (e *expander) serviceAccount() string {
 	if name := node.Text(e.spec, "serviceAccountName"); name != "" {
 		return name
@@ -332,8 +328,8 @@ func (e *expander) serviceAccount() string {
 	return e.Name
 }
 
-// rbac lets the account read the ConfigMaps and Secrets that the pods name, and
-// nothing else. Where they name none there is nothing to allow.
+// rbac adds a Role for the account that permits only reading the ConfigMaps and Secrets that the
+// pods name. It adds none if they name none.
 func (e *expander) rbac(account string) {
 	var all []krm.Reference
 	spec := podSpec(e.Object)
@@ -376,7 +372,7 @@ func (e *expander) rbac(account string) {
 		[]node.Fields{node.Map("kind", "ServiceAccount", "name", account, "namespace", e.Namespace)}))
 }
 
-// podSpec returns the author's specification of the pods, which may be in place of the template.
+// podSpec returns the author's specification of the pods, which may replace the template.
 func podSpec(o *krm.Object) krm.Node {
 	spec := o.Get("spec", "podTemplateSpec")
 	if short := spec.Get("containers"); short.Exists() {

@@ -15,26 +15,26 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// generation is the release of the operator whose objects an Agent becomes.
+// generation is the release of the operator whose objects are rendered for an Agent.
 type generation struct {
 	name   string
 	suffix string // of the Service's name
-	port   int    // of the Service where nobody names one
-	// completes says that pods get ports, a cache and security contexts, and that all labels of
-	// the Agent select them.
+	port   int    // the default port of the Service
+	// completes says that pods get ports, a cache and security contexts, and that all labels of the
+	// Agent select them.
 	completes bool
 }
 
 func (g *generation) service(agent string) string { return agent + g.suffix }
 
-// The generations: 000's, with the port of the CRD that was published with it, and
-// Kagenti's operator from December 2025 until it lost its Agents in February 2026.
+// The generations: 000's, with the port of the CRD that was published with it, and Kagenti's
+// operator from December 2025 until Agents were removed from it in February 2026.
 var (
 	document = generation{name: "document", suffix: "-svc", port: 8080}
 	operator = generation{name: "operator", port: 8000, completes: true}
 )
 
-// chosen returns the generation that a configuration names; nil if it does not exist.
+// chosen returns the generation that a configuration names, or nil if it does not exist.
 func chosen(config *api.RenderConfigSpec) *generation {
 	if config == nil || config.Kagenti == nil || config.Kagenti.Generation == nil {
 		return &document
@@ -47,8 +47,7 @@ func chosen(config *api.RenderConfigSpec) *generation {
 	return nil
 }
 
-// generationOf returns the generation of a package. One that does not exist fails
-// the render.
+// generationOf returns the generation of a package. An unknown one fails the render.
 func generationOf(p *contract.Package) *generation {
 	g := chosen(p.Config)
 	if g != nil {
@@ -60,8 +59,8 @@ func generationOf(p *contract.Package) *generation {
 	return &document
 }
 
-// complete adds what the operator added to pods, where the author says nothing of
-// it: a port, a writable cache, and security contexts.
+// complete adds the operator's defaults to pods if the author did not set them: a port, a writable
+// cache, and security contexts.
 func (e *expander) complete() {
 	containers := node.Items(e.spec, "containers")
 	for _, c := range containers {
@@ -87,7 +86,7 @@ func (e *expander) complete() {
 
 const cacheVolume = "cache"
 
-// cache mounts an empty folder where agents keep what they have fetched.
+// cache mounts an empty folder for files that agents fetch.
 func (e *expander) cache(containers []*yaml.RNode) {
 	isCache := func(n *yaml.RNode) bool { return node.Text(n, "name") == cacheVolume }
 	if !slices.ContainsFunc(containers, func(c *yaml.RNode) bool {
@@ -104,8 +103,8 @@ func (e *expander) cache(containers []*yaml.RNode) {
 //go:embed migrate.txt
 var moves string
 
-// finish opts the Deployment of an Agent in. 001, "Migration Example": an Agent
-// had the platform's identity.
+// finish opts the Deployment of an Agent in, because an Agent had the platform's identity (001,
+// "Migration Example").
 func finish(tree *yaml.RNode, prefix string) error {
 	if tree.GetKind() != "Deployment" || tree.GetLabels()[prefix+"/inject"] != "" {
 		return nil
@@ -114,7 +113,7 @@ func finish(tree *yaml.RNode, prefix string) error {
 		yaml.SetField(prefix+"/inject", yaml.NewScalarRNode("enabled")))
 }
 
-// notes says what the migration of an Agent does beside moving fields.
+// notes returns the consequences of an Agent's migration other than moved fields.
 func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []foreign.Field) {
 	first := true
 	for c := range podSpec(o).Get("containers").Items() {
@@ -148,7 +147,7 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 		Reason: "keeps the agent known to discovery"})
 }
 
-// card is an AgentCard, by which the agent stays known to discovery.
+// card returns an AgentCard, which keeps the agent known to discovery.
 func card(o *krm.Object, prefix string) []byte {
 	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " + o.Name +
 		"-card\n"

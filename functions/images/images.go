@@ -1,5 +1,5 @@
-// Package images finds the images and other artifacts that objects name, by one table of
-// fields. pin, lint and all that verifies images read it.
+// Package images finds the images and other artifacts that objects name, with one table of fields,
+// which pin, lint and the verification of images share.
 package images
 
 import (
@@ -21,26 +21,25 @@ import (
 
 // Image is an image that an object names.
 type Image struct {
-	// Is says what it is: an image, or another artifact that is fetched and run or read.
+	// Is is the type: an image, or another artifact that is fetched and run or read.
 	Is Type
-	// Ref is the image as it is written: a commit or a version where it is one of these.
+	// Ref is the image, commit or version as it is written.
 	Ref string
-	// Group, Kind and Field are those of the object; Field is a path such as
-	// spec.containers[0].image.
+	// Group and Kind are those of the object; Field is a path such as spec.containers[0].image.
 	Group, Kind, Field string
-	// Guessed says that no row of the table has the field: its name and its value look
-	// like those of an image.
+	// Guessed says that no row of the table has the field, but its name and its value look like
+	// those of an image.
 	Guessed bool
-	// Unknown says that it is an object of a kind that the table does not have, given by
-	// Judged alone. Field is that of the object, "" for the whole.
+	// Unknown says that this is an object of a kind that the table does not have, which only Judged
+	// returns. Field is the path of the object, "" for the whole.
 	Unknown bool
-	// Problem says why nobody can judge what runs; "" where Ref is an image.
+	// Problem says why the running content cannot be judged; it is "" if Ref is an image.
 	Problem string
 
 	steps []any // Field as keys and indices
 }
 
-// Pinned reports whether what runs cannot change while the object stays.
+// Pinned reports whether the running content cannot change while the object stays.
 func (i Image) Pinned() bool {
 	switch i.Is {
 	case IsCommit:
@@ -51,7 +50,7 @@ func (i Image) Pinned() bool {
 	return strings.Contains(i.Ref, "@sha256:")
 }
 
-// Skill is the name of a skill, where an annotation has it.
+// Skill returns the name of a skill in an annotation, or "".
 func (i Image) Skill() string {
 	if n := len(i.steps); n > 0 {
 		if key, ok := i.steps[n-1].(string); ok && strings.HasPrefix(key, keys.SkillPrefix) {
@@ -63,17 +62,17 @@ func (i Image) Skill() string {
 
 var commitForm = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// Path is the field without indices, as rows and exemptions name it.
+// Path returns the field without indices, as rows and exemptions name it.
 func (i Image) Path() string { return indices().ReplaceAllString(i.Field, "") }
 
 var indices = text.Pattern(`\[[0-9]+\]`)
 
-// LooksQualified reports whether a reference has more than a word, so that hardly anything
-// else is written like it.
+// LooksQualified reports whether a reference has more than one word, so that hardly anything else
+// has its form.
 func (i Image) LooksQualified() bool { return strings.ContainsAny(i.Ref, "/:@") }
 
-// At is where an object has the image, which is one of its Value; the nearest field above it
-// where it is missing.
+// At returns the node of the image in the object whose Value has it, or the nearest field above it
+// that exists.
 func (i Image) At(o *krm.Object) krm.Node {
 	n := o.Root()
 	for _, step := range i.steps {
@@ -90,20 +89,19 @@ func (i Image) At(o *krm.Object) krm.Node {
 	return n
 }
 
-// Field is a field with an image that a row of the table knows.
+// Field is a field with an image that a row of the table has.
 type Field struct {
 	krm.Node
 	// Ref is the image without the scheme oci:// of an artifact.
 	Ref string
 	// In is the mapping that has it.
 	In krm.Node
-	// Known says that Changes can name the mapping: items of lists have names of their own.
+	// Known says that Changes can name the mapping: items of lists on the way have unique names.
 	Known bool
 }
 
-// Fields returns the fields of an object with images that run, and with artifacts that are
-// written as images are. Those that only look like images, and those with variables, are
-// not among them. own are rows of a RenderConfig.
+// Fields returns the fields of an object with images that run, and with artifacts in the form of
+// images. It omits guessed images, and images with variables. own are rows of a RenderConfig.
 func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	add := func(n krm.Node) {
 		if n.IsScalar() {
@@ -115,7 +113,7 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	pod, ok := o.PodTemplate()
 	switch {
 	case ok && OfKubernetes(o.Group()) && !o.Contains(keys.SkillPrefix):
-		// without a look at anything else
+		// Other fields of these objects have no images.
 		for _, list := range [...]string{"initContainers", "containers", "ephemeralContainers"} {
 			for c := range pod.Spec().Get(list).Items() {
 				add(c.Get("image"))
@@ -127,7 +125,7 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	case ok || !OfKubernetes(o.Group()) || o.Kind == "PodTemplate" || o.Contains(keys.SkillPrefix):
 		value, err := o.Value()
 		if err != nil {
-			return nil // what the object is read for reports it
+			return nil // other readers of the object report it
 		}
 		for _, i := range In(value, own...) {
 			if at := i.At(o); !i.Guessed && i.Problem == "" &&
@@ -140,34 +138,34 @@ func Fields(o *krm.Object, own ...Row) (fields []Field) {
 	return fields
 }
 
-// Type is what a row says of a field.
+// Type is the type of a field according to its row.
 type Type string
 
-// Types of fields. A commit or a version is the last key of a row's path; the keys before it
-// lead to the source that has to have it.
+// Types of fields. A commit or a version is the last key of a row's path; the preceding keys lead
+// to the source that has to have it.
 const (
 	IsImage    Type = "image"    // an image that runs
-	IsArtifact Type = "artifact" // an OCI artifact; oci:// may be before it
-	IsSkill    Type = "skill"    // likewise, with the folder of a skill
+	IsArtifact Type = "artifact" // an OCI artifact, with an optional oci://
+	IsSkill    Type = "skill"    // an artifact with the folder of a skill
 	IsCommit   Type = "commit"   // a commit of a Git repository
 	IsVersion  Type = "version"  // a version of an object in a bucket
-	isOpaque   Type = "opaque"   // it decides what runs, and cannot be judged
-	isNothing  Type = "nothing"  // no image, whatever its name is
+	isOpaque   Type = "opaque"   // decides what runs, but cannot be judged
+	isNothing  Type = "nothing"  // not an image, whatever its name is
 )
 
-// Scheme may be before the reference of an artifact.
+// Scheme is the optional scheme of the reference of an artifact.
 const Scheme = "oci://"
 
 func (t Type) artifact() bool { return t == IsArtifact || t == IsSkill }
 
-// Types are those that a RenderConfig may give a field.
+// Types returns the types that a RenderConfig may assign to a field.
 func Types() []string {
 	return []string{string(IsImage), string(IsArtifact), string(IsCommit), string(IsVersion)}
 }
 
-// Rows are the rows of spec.images of a RenderConfig, and what is wrong with them. They
-// come after the table: a field that it knows stays what it is, and no row takes a field
-// out of a judgement.
+// Rows returns the rows of spec.images of a RenderConfig, and the findings about them. They follow
+// the table: they cannot change the type of its fields, and no row removes a field from a
+// judgement.
 func Rows(config *api.RenderConfig) (rows []Row, findings []finding.Finding) {
 	if config == nil {
 		return nil, nil
@@ -204,15 +202,14 @@ func Rows(config *api.RenderConfig) (rows []Row, findings []finding.Finding) {
 	return rows, findings
 }
 
-// Row says what a field of a kind is. table.yaml explains its fields.
+// Row defines the type of a field of a kind. table.yaml explains its fields.
 type Row struct {
 	Group, Kind, Path string
 	Is                Type   // "" is IsImage
 	Why               string // of isOpaque
 }
 
-// table is the one table of fields with images. pin, lint and all that verifies images
-// read it.
+// table is the only table of fields with images.
 var table = sync.OnceValue(func() (rows []Row) {
 	if err := yaml.Unmarshal(tableText, &rows); err != nil {
 		panic(err) // a test reads it
@@ -223,34 +220,34 @@ var table = sync.OnceValue(func() (rows []Row) {
 //go:embed table.yaml
 var tableText []byte
 
-// In returns what an object, as plain Go values, names of images: the references, and what
-// decides over images and cannot be judged. An object may contain others.
+// In returns the images that an object names, as plain Go values: the references, and fields that
+// decide about images and cannot be judged. An object may contain others.
 func In(object any, own ...Row) []Image {
 	w := walk{own: own}
 	w.visit(object)
 	return w.found
 }
 
-// Judged returns what In returns, and each object of a kind that the table does not have, for
-// policies that refuse those. Rows of a RenderConfig make no kind known: the author of the
-// package writes them, not the one of the policy.
+// Judged returns the result of In, and each object of a kind that the table does not have, for
+// policies that refuse those. Rows of a RenderConfig do not make a kind known, because the author
+// of the package writes them, not the author of the policy.
 func Judged(object any, own ...Row) []Image {
 	w := walk{own: own}
 	w.visit(object)
 	return append(w.found, w.unknown...)
 }
 
-// walk is a walk through one object.
+// walk is the state of a walk through one object.
 type walk struct {
 	own     []Row
 	found   []Image
 	unknown []Image
 	in      inside
-	names   []string // the keys that lead to where it is
-	steps   []any    // with the indices
+	names   []string // the keys that lead to the current value
+	steps   []any    // the same with indices
 }
 
-// inside is what the objects that lead to a field say of it.
+// inside holds the context of a field from the objects around it.
 type inside struct {
 	rows        []Row
 	group, kind string // of the innermost
@@ -279,9 +276,8 @@ func (w *walk) visit(value any) {
 	}
 }
 
-// enter takes the rows of an object, to those of the objects around it: nothing hides from
-// the rows of an object in what looks like another one. An item of a list is an object of
-// its own.
+// enter adds the rows of an object to those of the objects around it, so that a nested object
+// cannot hide fields from the rows of the outer one. An item of a list is an object of its own.
 func (w *walk) enter(object map[string]any) {
 	version, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
@@ -322,8 +318,8 @@ func (w *walk) enter(object map[string]any) {
 	w.in = now
 }
 
-// OfKubernetes reports whether a group is of Kubernetes itself. Others end in .k8s.io, too:
-// theirs are those of projects with images of their own.
+// OfKubernetes reports whether a group belongs to Kubernetes itself. Other projects, with images of
+// their own, also have groups that end in .k8s.io.
 func OfKubernetes(group string) bool { return group == "" || slices.Contains(kubernetes(), group) }
 
 var kubernetes = sync.OnceValue(func() []string { return strings.Fields(kubernetesText) })
@@ -338,7 +334,7 @@ func known(group, kind string) bool {
 	})
 }
 
-// field judges the field where the walk is, and reports whether to look below it.
+// field judges the current field, and reports whether to visit its values.
 func (w *walk) field(value any) (deeper bool) {
 	text, isText := value.(string)
 	for _, r := range w.in.rows {
@@ -370,7 +366,7 @@ func (w *walk) field(value any) (deeper bool) {
 	return true
 }
 
-// source divides the path of a commit or version.
+// source splits the path of a commit or version.
 func (r Row) source() (source, item string, ok bool) {
 	if r.Is != IsCommit && r.Is != IsVersion {
 		return "", "", false
@@ -379,8 +375,7 @@ func (r Row) source() (source, item string, ok bool) {
 	return r.Path[:at], r.Path[at+1:], true
 }
 
-// sources notes the commit or version of a source, or of each in a list. One that is missing
-// is noted, too.
+// sources records the commit or version of a source, or of each in a list, including missing ones.
 func (w *walk) sources(is Type, item string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -395,14 +390,14 @@ func (w *walk) sources(is Type, item string, value any) {
 	}
 }
 
-// step visits what is one step, a key or an index, below where the walk is.
+// step visits the value of a key or an index below the current one.
 func (w *walk) step(to any, visit func()) {
 	w.steps = append(w.steps, to)
 	visit()
 	w.steps = w.steps[:len(w.steps)-1]
 }
 
-// items notes a list of texts. It reports whether it is one.
+// items records a list of texts. It reports whether it is one.
 func (w *walk) items(is Type, items []any) bool {
 	for i, item := range items {
 		text, isText := item.(string)
@@ -414,7 +409,7 @@ func (w *walk) items(is Type, items []any) bool {
 	return true
 }
 
-// looksLikeImage judges the name of the field.
+// looksLikeImage reports whether the name of the field looks like an image's.
 func (w *walk) looksLikeImage() bool {
 	n := len(w.names)
 	if n > 2 && w.names[n-3] == "metadata" {
@@ -427,12 +422,12 @@ func (w *walk) looksLikeImage() bool {
 	return strings.HasSuffix(name, "image")
 }
 
-// reference is what distribution's grammar takes for the reference to an image.
+// reference matches a reference to an image according to distribution's grammar.
 var reference = text.Pattern(
 	`^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*` +
 		`(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?(@[a-z0-9]+:[0-9a-f]+)?$`)
 
-// guess takes what may be an image.
+// guess records a value that may be an image.
 func (w *walk) guess(value any) {
 	switch value := value.(type) {
 	case string:
@@ -489,7 +484,7 @@ func HasVariable(text string) bool {
 }
 
 // endsWith reports whether the keys that lead to a field end with those of a path. Keys of
-// annotations have dots themselves.
+// annotations contain dots.
 func endsWith(names []string, path string) bool {
 	end := len(path)
 	for i := len(names) - 1; i >= 0; i-- {

@@ -91,8 +91,8 @@ data: {image: text, containers: "- image: text"}
 	}
 }
 
-// What the table and the names of fields say of published kinds, as
-// "field: image", with ? where it is guessed and ! where nobody can judge it.
+// TestImagesOfKinds checks the table and the names of fields on published kinds, as "field: image",
+// with ? for a guess and ! for an image that cannot be judged.
 func TestImagesOfKinds(t *testing.T) {
 	for _, c := range []struct {
 		name, object string
@@ -276,8 +276,8 @@ func TestImagesOfKinds(t *testing.T) {
 	}
 }
 
-// Judged names kinds that the table does not have, nested ones too, whatever a RenderConfig
-// says of them; references do not count.
+// TestUnknownKinds: Judged returns kinds that the table does not have, including nested ones, even
+// if a RenderConfig has rows for them; references do not count.
 func TestUnknownKinds(t *testing.T) {
 	own, _ := images.Rows(
 		&api.RenderConfig{
@@ -312,7 +312,7 @@ func TestUnknownKinds(t *testing.T) {
 	}
 }
 
-// Every row of table.yaml has a group and a type, and says why where nobody can judge.
+// TestTable: every row of table.yaml has a group and a type, and an opaque one a reason.
 func TestTable(t *testing.T) {
 	text, err := os.ReadFile("table.yaml")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package kagentagent expands the resources of kagent.dev to what its
-// controllers made of them, with one difference: where those wrote the values of
-// Secrets into their objects, these refer to them.
+// Package kagentagent expands the resources of kagent.dev into the objects that its controllers
+// created, with one difference: these objects refer to Secrets, while the controllers copied the
+// values of Secrets.
 package kagentagent
 
 import (
@@ -54,7 +54,7 @@ func (s *settings) agent(r *expand.Resource) {
 			e.spec.Image != "" || e.spec.Cmd != "" || e.spec.Args != nil || e.spec.WorkingDir != "",
 			"field", e.at, "remove them", "only a BYO agent has image, cmd, args and workingDir")
 		declare(e, spec.Declarative)
-	// spec.declarative may be what is written wrong
+	// spec.declarative may be misspelt.
 	case e.FollowsFrom(e.Misread, "spec") && (spec.Type == "Declarative" || spec.Type == ""):
 	default:
 		e.Fail("type", "spec.type", "correct spec.type",
@@ -74,20 +74,20 @@ type expander struct {
 	*settings
 	agent agent
 	spec  *deploymentSpec
-	at    string // of it
+	at    string // the path of spec
 
 	files  map[string]string // of the configuration, nil for none
 	env    []any
 	filled []any // environment whose values go into the files at start
 
-	skillsConfig string // of the init container, "" for none
-	// images of skills, as annotations: what verifies images finds them there
+	skillsConfig string // of the init container, or ""
+	// skills are the images of skills, as annotations, in which verification finds them.
 	skills          map[string]string
 	isolated        bool // runs code in a sandbox
 	volumes, mounts []any
 }
 
-// check reports what is wrong with the pod.
+// check reports errors of the pod.
 func (e *expander) check() {
 	e.CheckReplicas(e.at+".replicas", e.spec.Replicas)
 	switch {
@@ -109,7 +109,7 @@ func (e *expander) check() {
 	}
 }
 
-// declare writes config.json and agent-card.json, which the agent reads.
+// declare writes config.json and agent-card.json for the agent.
 func declare(e *expander, d *declarative) {
 	const at = "spec.declarative"
 	e.FailIf(d.Runtime != "" && d.Runtime != "python" && d.Runtime != "go", "runtime",
@@ -187,7 +187,7 @@ func remember(e *expander, d *declarative, model *modelUse) (config ordered) {
 	return config
 }
 
-// json is a configuration on one line.
+// json returns a configuration on one line.
 func (e *expander) json(value any) string {
 	text, err := json.Marshal(value)
 	e.FailIf(err != nil, "field", "spec.declarative", "", "%v", err)
@@ -245,8 +245,8 @@ func sandboxSettings(e *expander) string {
 		"network", node.Map("allowedDomains", domains, "deniedDomains", none)))
 }
 
-// address is a Service's as pods reach it. Without a namespace it is that of
-// the caller.
+// address returns the address of a Service for pods. Without a namespace the Service is in the
+// caller's.
 func address(name, namespace string, port int) string {
 	if namespace != "" {
 		name += "." + namespace
@@ -254,5 +254,5 @@ func address(name, namespace string, port int) string {
 	return fmt.Sprintf("http://%s:%d", name, port)
 }
 
-// identifier is a name as Python takes it.
+// identifier returns a name as a Python identifier.
 func identifier(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -9,9 +9,8 @@ import (
 	"github.com/armature-dev/armature/functions/internal/node"
 )
 
-// fill returns a value of the package's ConfigMaps. For any other it returns the
-// placeholder of a value that is filled in when the pod starts, so that no
-// Secret's gets into a manifest.
+// fill returns a value of the package's ConfigMaps. For any other source it returns a placeholder
+// that is replaced when the pod starts, so that no value of a Secret gets into a manifest.
 func (e *expander) fill(from valueSource, field string) string {
 	ref, known := map[string]string{"Secret": "secretKeyRef",
 		"ConfigMap": "configMapKeyRef"}[from.Type]
@@ -28,10 +27,10 @@ func (e *expander) fill(from valueSource, field string) string {
 	name := fmt.Sprintf("ARMATURE_VALUE_%d", len(e.filled))
 	e.filled = append(e.filled,
 		object{"name": name, "valueFrom": object{ref: object{"name": from.Name, "key": from.Key}}})
-	return "$(" + name + ")" // which Flux does not replace, as it would ${NAME}
+	return "$(" + name + ")" // Flux does not replace this form, unlike ${NAME}
 }
 
-// headers adds the headers of a tool to those that it has already.
+// headers adds the headers of a tool to the given ones.
 func (e *expander) headers(all object, field string, list []header) object {
 	for i, h := range list {
 		at := fmt.Sprintf("%s[%d]", field, i)
@@ -48,8 +47,8 @@ func (e *expander) headers(all object, field string, list []header) object {
 	return all
 }
 
-// fillScript writes the files that it is given with their values filled in. It has no
-// $( in one piece, which the kubelet expands in a command.
+// fillScript writes the given files with their values filled in. It splits $( because the kubelet
+// expands that in a command.
 const fillScript = `import json, os, sys
 def fill(v):
     if isinstance(v, dict):
@@ -64,13 +63,13 @@ for name in sys.argv[1:]:
         json.dump(fill(json.load(template)), out)
 `
 
-// pythonUser is the user of kagent's Python image, which names it by its name
-// only: Kubernetes cannot tell that it is not root.
+// pythonUser is the user of kagent's Python image, which sets it by name only: Kubernetes cannot
+// tell that it is not root.
 const pythonUser = 1001
 
-// fillContainer returns the init container that runs the script: kagent's Python
-// image, as Pod Security level restricted demands. It runs as the user that the
-// agent's contexts name, but never as root.
+// fillContainer returns the init container that runs the script: kagent's Python image, as Pod
+// Security level restricted demands. It runs as the user of the agent's security contexts, but
+// never as root.
 func fillContainer(e *expander, resources any) object {
 	security := object{
 		"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
@@ -115,7 +114,7 @@ func given(o object) object {
 // ordered is a JSON object whose fields keep their order.
 type ordered = node.Fields
 
-// some returns fields whose values are given: neither empty, nor numbers below zero.
+// some returns the fields with values that are neither empty nor numbers below zero.
 func some(pairs ...any) ordered {
 	for i := 1; i < len(pairs); i += 2 {
 		if v := reflect.ValueOf(pairs[i]); v.CanInt() && v.Int() < 0 {

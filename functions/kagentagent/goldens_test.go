@@ -206,8 +206,8 @@ type comparison struct {
 	unjustified []string
 }
 
-// published brings an object of kagent's to the form of ours: its configuration
-// is in a ConfigMap, it has no owner, and defaults of the API server are left out.
+// published converts one of kagent's objects to the common form: its configuration is in a
+// ConfigMap, it has no owner, and defaults of the API server are omitted.
 func (c *comparison) published(o map[string]any) (key string, form map[string]any) {
 	metadata := o["metadata"].(map[string]any)
 	name := metadata["name"].(string)
@@ -228,7 +228,7 @@ func (c *comparison) published(o map[string]any) (key string, form map[string]an
 	return fmt.Sprint(o["kind"], "/", name), o
 }
 
-// rendered brings an object of ours to the common form.
+// rendered converts a rendered object to the common form.
 func (c *comparison) rendered(o map[string]any) (key string, form map[string]any) {
 	metadata := o["metadata"].(map[string]any)
 	name := metadata["name"].(string)
@@ -350,7 +350,7 @@ func (c *comparison) diff(path string, got, want any) {
 	c.unjustified = append(c.unjustified, fmt.Sprintf("%s: have %s, want %s", path, a, b))
 }
 
-// justify says why a difference is intended, "" where it is not.
+// justify returns the reason for an intended difference, or "".
 func justify(path, got, want string) string {
 	last := path[strings.LastIndexByte(path, '.')+1:]
 	switch {

@@ -19,8 +19,8 @@ import (
 
 const group = keys.Kagent
 
-// model returns what the agent needs of a model, nil after a finding. The key of
-// the model stays in its Secret.
+// model returns the agent's configuration for a model, or nil after a finding. The key of the model
+// stays in its Secret.
 func (e *expander) model(name, at string) *modelUse {
 	name = cmp.Or(name, defaultModel)
 	if ns, rest, found := strings.Cut(name, "/"); found {
@@ -42,7 +42,7 @@ func (e *expander) model(name, at string) *modelUse {
 	}
 	p, known := providerOf(&m.Spec)
 	if !known || p.missing(&m.Spec) {
-		return nil // likewise
+		return nil // its own expansion reports it
 	}
 	u := &modelUse{typ: p.typ, name: m.Spec.Model}
 	e.FailIf(p.goOnly && !e.goRuntime(), "runtime", at, "set spec.declarative.runtime: go",
@@ -56,13 +56,13 @@ func (e *expander) model(name, at string) *modelUse {
 	u.config = slices.Concat(node.Map("type", u.typ, "model", u.name),
 		some("headers", m.Spec.DefaultHeaders), m.Spec.TLS.config(),
 		some("api_key_passthrough", m.Spec.APIKeyPassthrough && p.name != "Gemini"), own)
-	e.take(u, at)
+	e.addModel(u, at)
 	return u
 }
 
-// take adds what the pod has for a model. Another model may need the same object, but not a
-// different one under the same name: kagent then uses the first for both.
-func (e *expander) take(u *modelUse, at string) {
+// addModel adds the environment and volumes of a model to the pod. Another model may need the
+// same object, but not a different one under the same name: kagent then uses the first for both.
+func (e *expander) addModel(u *modelUse, at string) {
 	once := func(list *[]any, o object, hint, message string) (isNew bool) {
 		i := slices.IndexFunc(*list,
 			func(have any) bool { return have.(object)["name"] == o["name"] })
@@ -86,8 +86,8 @@ func (e *expander) take(u *modelUse, at string) {
 	}
 }
 
-// modelConfig checks a ModelConfig. It generates nothing by itself: the agents
-// that name it take their configuration from it.
+// modelConfig checks a ModelConfig. It generates no objects: the agents that name it include its
+// configuration.
 func (s *settings) modelConfig(r *expand.Resource) {
 	var m modelConfig
 	if !r.Decode("field", &m) {
@@ -141,7 +141,7 @@ func (s *settings) modelConfig(r *expand.Resource) {
 	}
 }
 
-// checkSettings reports texts that have to be numbers, and what kagent ignores.
+// checkSettings reports texts that have to be numbers, and fields that kagent ignores.
 func checkSettings(r *expand.Resource, path string, settings reflect.Value) {
 	for i := range settings.NumField() {
 		field, value := settings.Type().Field(i), settings.Field(i)
@@ -157,8 +157,8 @@ func checkSettings(r *expand.Resource, path string, settings reflect.Value) {
 	}
 }
 
-// modelUse is what an agent needs of a model: its part of config.json, and what
-// the pod has for it.
+// modelUse is the use of a model by an agent: its part of config.json, and the environment and
+// volumes of the pod.
 type modelUse struct {
 	typ, name       string  // in the configuration
 	azure           ordered // settings of the data plane, which a memory needs as well
@@ -167,18 +167,18 @@ type modelUse struct {
 	volumes, mounts []object
 }
 
-// provider is what a model's provider needs. Its settings are in the field of
-// modelSpec that has its name.
+// provider describes a model's provider. Its settings are in the field of modelSpec that has its
+// name.
 type provider struct {
 	name, typ string                      // of the resource, and of config.json
-	key       string                      // the variable with the model's key, "" for another way
-	required  bool                        // its settings
+	key       string                      // the variable with the model's key, or ""
+	required  bool                        // the settings have to be set
 	keyless   bool                        // its Secret has keys of fixed names
-	goOnly    bool                        // Python's runtime does not know it
-	use       func(*modelSpec, *modelUse) // what else it needs; nil for nothing
+	goOnly    bool                        // Python's runtime does not support it
+	use       func(*modelSpec, *modelUse) // adds further needs; may be nil
 }
 
-// providers are sorted by name. A ModelConfig that names none is OpenAI's.
+// providers are sorted by name. OpenAI is the default.
 var providers = []provider{
 	{name: "Anthropic", typ: "anthropic", key: "ANTHROPIC_API_KEY"},
 	{name: "AnthropicVertexAI", typ: "gemini_anthropic", required: true,
@@ -205,7 +205,7 @@ func providerOf(m *modelSpec) (p provider, known bool) {
 	return providers[i], true
 }
 
-// settings are those of a model, a pointer that is nil where there are none.
+// settings returns the provider's settings of a model, a pointer that may be nil.
 func (p *provider) settings(m *modelSpec) reflect.Value {
 	return reflect.ValueOf(m).Elem().FieldByName(p.name)
 }
@@ -213,20 +213,20 @@ func (p *provider) settings(m *modelSpec) reflect.Value {
 // missing reports whether a model lacks the settings that the provider requires.
 func (p *provider) missing(m *modelSpec) bool { return p.required && p.settings(m).IsNil() }
 
-// field is the path of the settings in a ModelConfig.
+// field returns the path of the settings in a ModelConfig.
 func (p *provider) field() string {
 	f, _ := reflect.TypeFor[modelSpec]().FieldByName(p.name)
 	return "spec." + jsonName(f)
 }
 
-// jsonName is the name of a field in a resource.
+// jsonName returns the name of a field in a resource.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// configOf returns what config.json has of settings: the fields that are set, and
-// those whose tag says always. A number is text in the resource.
+// configOf returns the part of config.json for settings: the fields that are set, and those whose
+// tag says always. A number is text in the resource.
 func configOf(settings reflect.Value) (config ordered) {
 	if settings.IsNil() {
 		return nil
@@ -249,7 +249,7 @@ func configOf(settings reflect.Value) (config ordered) {
 	return config
 }
 
-// values adds variables of names and values in turn, but for values that are empty.
+// values adds variables from alternating names and values, without empty values.
 func (u *modelUse) values(pairs ...string) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {
@@ -258,7 +258,7 @@ func (u *modelUse) values(pairs ...string) {
 	}
 }
 
-// secrets adds variables of names and keys of the model's Secret in turn, where it has one.
+// secrets adds variables from alternating names and keys of the model's Secret, if it has one.
 func (u *modelUse) secrets(m *modelSpec, optional bool, pairs ...string) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[0] == "" || m.APIKeySecret == "" || m.APIKeyPassthrough {
@@ -288,7 +288,7 @@ func useOpenAI(m *modelSpec, u *modelUse) {
 	}
 	if t := m.OpenAI.TokenExchange; t == nil {
 		u.secrets(m, false, "OPENAI_API_KEY", m.APIKeySecretKey)
-	} else if t.GDCHServiceAccount != nil { // its Secret is a file, not a variable
+	} else if t.GDCHServiceAccount != nil { // its Secret is mounted as a file
 		u.config = node.Map("token_exchange", node.Map("type", t.Type, "gdch_service_account",
 			node.Map("service_account_path", "/gdch-creds/"+m.APIKeySecretKey,
 				"audience", t.GDCHServiceAccount.Audience)))
@@ -321,7 +321,7 @@ func useOllama(m *modelSpec, u *modelUse) {
 	u.values("OLLAMA_API_BASE", host)
 }
 
-// useVertex is for both providers of Vertex AI. gemini is "true" for Gemini.
+// useVertex adds the needs of both providers of Vertex AI. gemini is "true" for Gemini.
 func useVertex(m *modelSpec, u *modelUse, s *vertex, gemini string) {
 	u.values("GOOGLE_CLOUD_PROJECT", s.ProjectID, "GOOGLE_CLOUD_LOCATION", s.Location,
 		"GOOGLE_GENAI_USE_VERTEXAI", gemini)
@@ -331,8 +331,8 @@ func useVertex(m *modelSpec, u *modelUse, s *vertex, gemini string) {
 	}
 }
 
-// useBedrock refers to all keys that the Secret may have: a render does not read
-// Secrets, where kagent's controller looks which of them are there.
+// useBedrock refers to all keys that the Secret may have: kagent's controller checks which of them
+// exist, but a render does not read Secrets.
 func useBedrock(m *modelSpec, u *modelUse) {
 	u.values("AWS_REGION", m.Bedrock.Region)
 	for _, name := range []string{"AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID",
@@ -349,9 +349,8 @@ func useSAP(m *modelSpec, u *modelUse) {
 
 var dnsLabel = text.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// caFile returns the name of the volume with a CA, where it is mounted, and the
-// path of the certificate; "" where there is none. A Secret whose name cannot name a volume is
-// replaced by a checksum of it.
+// caFile returns the name of the volume with a CA, its mount path, and the path of the certificate,
+// or "". If the name of the Secret cannot name a volume, a checksum of it does.
 func (t *tlsConfig) caFile() (volume, folder, file string) {
 	if t == nil || t.CACertSecretRef == "" || t.CACertSecretKey == "" {
 		return "", "", ""
@@ -365,7 +364,7 @@ func (t *tlsConfig) caFile() (volume, folder, file string) {
 	return "tls-ca-" + id, folder, folder + "/" + t.CACertSecretKey
 }
 
-// config returns how certificates are checked, where anything is set.
+// config returns the TLS settings, or nil if none is set.
 func (t *tlsConfig) config() ordered {
 	if t == nil || *t == (tlsConfig{}) {
 		return nil
@@ -382,7 +381,7 @@ func (u *modelUse) mountCA(t *tlsConfig) {
 	}
 }
 
-// check reports what the API server refuses.
+// check reports settings that the API server refuses.
 func (t *tlsConfig) check(fail func(rule, field, hint, message string, values ...any)) {
 	switch {
 	case t == nil:

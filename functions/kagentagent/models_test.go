@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// made expands the agent "a" of a list of manifests, as the configuration says.
+// made expands the agent "a" of a list of manifests with a configuration.
 func made(t *testing.T, proxy string,
 	manifests ...string) (objects map[string]map[string]any, findings []finding.Finding) {
 	in := published{TargetObject: "a", ProxyURL: proxy}
@@ -139,8 +139,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// variables writes those that are not every agent's as NAME=value, or
-// NAME=secret/key with a ? behind one that is optional.
+// variables returns the variables that not every agent has, as NAME=value, or NAME=secret/key with
+// a ? after an optional one.
 func variables(container map[string]any) string {
 	var list []string
 	for _, v := range container["env"].([]any) {
@@ -181,8 +181,7 @@ func TestTwoModels(t *testing.T) {
 	}
 }
 
-// TestProxy routes what is inside the cluster through the proxy, and says which
-// host it is for.
+// TestProxy routes calls inside the cluster through the proxy, with a header for the host.
 func TestProxy(t *testing.T) {
 	for address, want := range map[string]string{
 		"http://tools.team:8084/mcp":   "http://proxy:80/mcp tools.team",
@@ -259,9 +258,8 @@ func TestFillUser(t *testing.T) {
 	}
 }
 
-// TestValuesOfConfigMaps writes what the package's ConfigMaps say into the
-// configuration: only values of Secrets, and of ConfigMaps elsewhere, need the
-// container that fills them in.
+// TestValuesOfConfigMaps writes values of the package's ConfigMaps into the configuration: only
+// values of Secrets, and of ConfigMaps elsewhere, need the container that fills them in.
 func TestValuesOfConfigMaps(t *testing.T) {
 	texts := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: texts, namespace: team}\n" +
 		"data: {prompt: \"Hi {{.AgentName}}\", header: h}\n"

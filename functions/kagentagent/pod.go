@@ -15,15 +15,15 @@ import (
 	fetch "github.com/armature-dev/armature/functions/skills"
 )
 
-// labelSet are the labels of an object: kagent's, those of the configuration and those
-// of the author. The selector's cannot be changed.
+// labelSet returns the labels of an object: kagent's, those of the configuration and those of the
+// author. The selector's cannot be changed.
 func (e *expander) labelSet() map[string]string {
 	own := map[string]string{"app.kubernetes.io/name": e.Name,
 		"app.kubernetes.io/part-of": "kagent"}
 	return merged(own, e.settings.spec.Labels, e.spec.Labels, e.selector())
 }
 
-// merged are the entries of maps. Where two have the same key, the last one wins.
+// merged returns the entries of maps. If two have the same key, the last one wins.
 func merged(from ...map[string]string) map[string]string {
 	all := make(map[string]string)
 	for _, m := range from {
@@ -66,7 +66,7 @@ func build(e *expander) {
 	e.Add(expand.Object{
 		APIVersion: "apps/v1", Kind: "Deployment", Name: e.Name,
 		Body:        object{"spec": deployment(e, account)},
-		Labels:      merged(e.labelSet(), e.OptIn(e.agent.Labels)), // the others are on no object
+		Labels:      merged(e.labelSet(), e.OptIn(e.agent.Labels)), // other objects do not opt in
 		Annotations: merged(annotations, description, e.spec.DeploymentAnnotations),
 	})
 	http := object{"name": "http", "port": port, "targetPort": port}
@@ -84,7 +84,7 @@ func deployment(e *expander, account string) object {
 	metadata := object{"labels": e.labelSet()}
 	annotations := merged(e.spec.Annotations)
 	if e.files != nil || e.skillsConfig != "" {
-		// The hash covers the rendered files only, not what is filled in later.
+		// The hash covers the rendered files only, not the values that are filled in later.
 		all := sha256.New()
 		for _, name := range []string{"config.json", "agent-card.json", sandboxFile} {
 			all.Write([]byte(e.files[name]))
@@ -143,7 +143,7 @@ func podOf(e *expander, account string) object {
 	return pod
 }
 
-// complete adds what the author says of the pod itself.
+// complete adds the author's settings of the pod itself.
 func (s *PodSettings) complete(pod object) {
 	set(pod, object{
 		"imagePullSecrets": s.ImagePullSecrets, "tolerations": s.Tolerations,
@@ -161,7 +161,7 @@ func set(to, fields object) {
 	}
 }
 
-// command is a container's that runs one program, nil for the image's own.
+// command returns the command of a container for one program, or nil for the image's own.
 func command(program string) []string {
 	if program == "" {
 		return nil
@@ -175,7 +175,7 @@ func (e *expander) goRuntime() bool {
 	return e.agent.Spec.Type != "BYO" && d != nil && (d.Runtime == "go" || d.Runtime == "")
 }
 
-// pythonImage is that of kagent's Python runtime.
+// pythonImage returns the image of kagent's Python runtime.
 func (e *expander) pythonImage() string {
 	override := e.agent.Annotations[keys.KagentImage]
 	if override == "" || e.goRuntime() {
@@ -204,10 +204,10 @@ func (e *expander) image() string {
 	return image
 }
 
-// pullPolicy is the author's, or that of all of kagent's containers.
+// pullPolicy returns the author's pull policy, or the default of kagent's containers.
 func pullPolicy(author string) string { return cmp.Or(author, "IfNotPresent") }
 
-// defaultResources are those of containers that say none.
+// defaultResources returns the resources of containers that set none.
 func defaultResources() object {
 	return object{"requests": object{"cpu": "100m", "memory": "384Mi"},
 		"limits": object{"cpu": "2", "memory": "1Gi"}}
@@ -251,8 +251,8 @@ func containerOf(e *expander) object {
 	return c
 }
 
-// securityContext is the author's. Code in a sandbox needs privileges, unless
-// the author rules them out.
+// securityContext returns the author's. Code in a sandbox needs privileges, unless the author
+// forbids privilege escalation.
 func (e *expander) securityContext() map[string]any {
 	if !e.isolated {
 		return e.spec.SecurityContext

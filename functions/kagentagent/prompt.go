@@ -15,11 +15,11 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// maxPrompt is what a prompt may have: it has to fit a ConfigMap.
+// maxPrompt bounds the length of a prompt, which has to fit into a ConfigMap.
 const maxPrompt = 512 << 10
 
-// promptOf is what kagent makes of a system message with a promptTemplate: a Go
-// template that includes texts of ConfigMaps.
+// promptOf returns the instruction that kagent derives from a system message with a promptTemplate:
+// a Go template that includes texts of ConfigMaps.
 func promptOf(e *expander, d *declarative, message string, tools ...[]string) string {
 	const at = "spec.declarative.promptTemplate"
 	texts := make(map[string]string)
@@ -96,10 +96,9 @@ func skillNames(e *expander) (names []string) {
 	return names
 }
 
-// prompter executes the part of Go's templates that prompts are made of: fields,
-// include, if, with, and range over a list, which is not inside another. The author
-// of a package may be somebody else than the one who renders it, so that nothing
-// else may take its time or memory.
+// prompter executes the part of Go's templates that prompts use: fields, include, if, with, and
+// range over a list, which is not nested. The author of a package may not be the person who renders
+// it, so that a template must not take unbounded time or memory.
 type prompter struct {
 	texts   map[string]string
 	fields  map[string]any // texts, and lists of texts
@@ -168,14 +167,14 @@ func (t *prompter) branch(b *parse.BranchNode, dot any) error {
 	return nil
 }
 
-// value is that of an action: a field, the dot, or an included text.
+// value returns the value of an action: a field, the dot, or an included text.
 func (t *prompter) value(p *parse.PipeNode, dot any) (any, error) {
 	action := p.String()
 	root, ofRoot := strings.CutPrefix(action, "$.")
 	name, ofDot := strings.CutPrefix(action, ".")
 	argument, includes := strings.CutPrefix(action, "include ")
 	included, err := strconv.Unquote(argument)
-	const others = "$. |()" // characters of what is more than a field
+	const others = "$. |()" // characters of actions that are more than a field
 	switch fields, all := dot.(map[string]any); {
 	case action == "." && !all:
 		return dot, nil

@@ -8,8 +8,8 @@ import (
 	"text/template"
 )
 
-// TestPrompt makes of a system message what Go's templates make of it. A
-// prompt can have a part of their language.
+// TestPrompt compares the expansion of system messages with Go's templates, of which prompts
+// support a part.
 func TestPrompt(t *testing.T) {
 	texts := map[string]string{"p/a": "one {{.AgentName}}\n", "own/b": "two"}
 	data := struct {

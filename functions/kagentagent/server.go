@@ -21,11 +21,11 @@ const (
 	serverHash   = "kmcp." + keys.Kagent + "/mcpserver-config-hash"
 )
 
-// commandImages are for servers that say no image: what runs their command.
+// commandImages are the default images for the commands of servers.
 var commandImages = map[string]string{"uvx": "ghcr.io/astral-sh/uv:debian", "npx": "node:24-alpine3.21"}
 
-// server expands an MCPServer. One that talks over its standard streams runs
-// below the agentgateway, which an init container copies into the pod.
+// server expands an MCPServer. A server on standard streams runs under the agentgateway, which an
+// init container copies into the pod.
 func (s *settings) server(r *expand.Resource) {
 	var m mcpServer
 	if !r.Decode("field", &m) {
@@ -113,7 +113,7 @@ func buildServer(r *expand.Resource, m *mcpServer, image, config string, env []a
 		Body: object{"spec": object{"selector": selector, "ports": []any{http}}}})
 }
 
-// gateway is the configuration of the agentgateway.
+// gateway returns the configuration of the agentgateway.
 func gateway(port int, target object) object {
 	path := func(prefix string) object { return object{"path": object{"pathPrefix": prefix}} }
 	route := object{
@@ -175,8 +175,8 @@ func serverPod(name string, m *mcpSpec, image string, env []any) object {
 	return pod
 }
 
-// plainValues are those variables whose values the author wrote; those of
-// Secrets reach the server through the environment.
+// plainValues returns the variables whose values the author wrote; those of Secrets reach the
+// server through the environment.
 func plainValues(env map[string]any) map[string]string {
 	plain := make(map[string]string)
 	for name, value := range env {

@@ -25,16 +25,16 @@ const (
 // generation is the series of kagent's releases whose objects are rendered.
 const generation = "0.10"
 
-// settings are those of kagent's controller.
+// settings are the settings of kagent's controller.
 type settings struct {
 	spec       *api.KagentSpec
 	controller string
-	proxy      *url.URL // nil for none
-	account    string   // of agents that name none, "" for one each
+	proxy      *url.URL // may be nil
+	account    string   // the default of agents; "" generates one for each
 	index      *index.Index
 }
 
-// settingsOf reads the configuration. What is wrong with it fails the render.
+// settingsOf reads the configuration. Errors in it fail the render.
 func settingsOf(p *contract.Package) *settings {
 	c := cmp.Or(p.Config.Kagent, &api.KagentSpec{})
 	s := &settings{spec: c, account: node.Or(c.ServiceAccountName, ""), index: p.Index,
@@ -67,9 +67,9 @@ func (s *settings) image(registry, name string) string {
 	return fetch.KagentImage(s.spec, registry, name)
 }
 
-// through returns how an address is called: by the proxy where there is one. The
-// proxy knows the host by a header.
-func (s *settings) through(address string, headers object) string {
+// proxied returns the address with which an agent calls another one: the proxy's, if there is
+// one. A header tells the proxy the host.
+func (s *settings) proxied(address string, headers object) string {
 	u, err := url.Parse(address)
 	if s.proxy == nil || err != nil {
 		return address
@@ -78,9 +78,9 @@ func (s *settings) through(address string, headers object) string {
 	return s.proxy.Scheme + "://" + s.proxy.Host + u.EscapedPath()
 }
 
-// inside reports whether an address is one of the cluster, as kagent's controller
-// decides: by its suffix, or by a namespace that exists. A render knows the
-// controller's, those of the package, and the given ones.
+// inside reports whether an address is in the cluster, as kagent's controller decides: by its
+// suffix, or by a namespace that exists. A render knows the controller's namespace, those of the
+// package, and the given ones.
 func (s *settings) inside(address string, namespaces ...string) bool {
 	u, err := url.Parse(address)
 	if err != nil {

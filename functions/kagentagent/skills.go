@@ -15,7 +15,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// skillsSuffix is that of the ConfigMap with the configuration of skills-init.
+// skillsSuffix is the suffix of the ConfigMap with the configuration of skills-init.
 const skillsSuffix = "-skills-init"
 
 var (
@@ -99,7 +99,8 @@ type sshHost struct {
 	Port string `json:"port,omitempty"`
 }
 
-// folder is the last part of the path in the repository, or of its address.
+// folder returns the name of the skill, or else the last part of the path in the repository or of
+// its address.
 func (r *gitRef) folder() string {
 	if name := strings.TrimSpace(r.Name); name != "" {
 		return name
@@ -114,7 +115,8 @@ func (r *gitRef) folder() string {
 	return path.Base(strings.TrimSuffix(address, ".git"))
 }
 
-// folder is the last part of the key, without the ending of an archive.
+// folder returns the name of the skill, or else the last part of the key, without the suffix of an
+// archive.
 func (r *s3Ref) folder() string {
 	if name := strings.TrimSpace(r.Name); name != "" {
 		return name
@@ -128,7 +130,7 @@ func (r *s3Ref) folder() string {
 	return base
 }
 
-// sshHostOf returns the host of an address of a repository, if it is cloned by SSH.
+// sshHostOf returns the host of a repository's address, if it is cloned by SSH.
 func sshHostOf(address string) (h sshHost, known bool) {
 	if strings.Contains(address, "://") {
 		u, err := url.Parse(address)
@@ -144,8 +146,8 @@ func sshHostOf(address string) (h sshHost, known bool) {
 	return h, hostName().MatchString(h.Host)
 }
 
-// skillsContainer returns the init container that fetches skills, with the volumes
-// that it shares with the agent.
+// skillsContainer returns the init container that fetches skills, with the volumes that it shares
+// with the agent.
 func skillsContainer(e *expander) (container object, volumes []any) {
 	s := e.agent.Spec.Skills
 	init := fetch.Begin("kagent-skills", "/skills",

@@ -26,19 +26,19 @@ import (
 // Successor is the apiVersion of kagent 1.0.
 const Successor = keys.Kagent1 + "/v1alpha3"
 
-// succession says what becomes of the fields of an Agent of 0.x, as kagent's "Upgrade from 0.x"
-// has it.
+// succession has the rules for the fields of an Agent of 0.x, according to kagent's "Upgrade from
+// 0.x".
 //
 //go:embed successor.txt
 var succession string
 
-// Succession turns resources of kagent 0.x into those of 1.0, as kagent's "Upgrade from 0.x"
-// maps them: an Agent into an AgentTemplate, a Harness that Agents of one runtime share, and
-// an Agent that pairs them.
+// Succession converts resources of kagent 0.x into those of 1.0, as kagent's "Upgrade from 0.x"
+// maps them: an Agent into an AgentTemplate, a Harness that Agents of one runtime share, and an
+// Agent that pairs them.
 type Succession struct {
-	// Harness is a Harness of 1.0, whose name and spec each Harness gets.
+	// Harness is a Harness of 1.0, which supplies the name and spec of each generated Harness.
 	Harness *krm.Object
-	// Pin returns an image with its digest, where that is known.
+	// Pin returns an image with its digest, if that is known.
 	Pin func(image string) string
 
 	spec   object            // of Harness
@@ -46,7 +46,7 @@ type Succession struct {
 	made   map[string]string // names of Harnesses, by namespace and spec
 }
 
-// What kagent 1.0 accepts as an image and as a commit.
+// The forms of an image and a commit that kagent 1.0 accepts.
 var (
 	digested   = text.Pattern(`^[^\s@]+@sha256:[0-9a-f]{64}$`)
 	fullCommit = text.Pattern(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
@@ -80,21 +80,21 @@ func (s *Succession) Begin() error {
 	return nil
 }
 
-// Collect notes what others say of an object.
+// Collect records the description of an Agent for its callers.
 func (s *Succession) Collect(o *krm.Object) {
 	if o.Kind == "Agent" && o.Group() == group {
 		s.agents[o.Namespace+"/"+o.Name] = o.Get("spec", "description").Text()
 	}
 }
 
-// Succeeded is what becomes of an object.
+// Succeeded is the result of converting an object.
 type Succeeded struct {
 	Texts    [][]byte
 	Fields   []foreign.Field
 	Findings []finding.Finding
 }
 
-// unequalled are the kinds of which kagent 1.0 has no equivalent, with what to know of them.
+// unequalled are the kinds without an equivalent in kagent 1.0, with a note about each.
 var unequalled = map[string]string{
 	"AgentHarness": ": it provisioned coding agents with channels",
 	"SandboxAgent": ", because every agent of 1.0 runs in a sandbox: write it as an Agent of " +
@@ -102,8 +102,7 @@ var unequalled = map[string]string{
 	"Memory": ": set spec.kagent.memory of the Harness",
 }
 
-// Convert returns what becomes of an object of kagent 0.x. ok is false for any other, which stays
-// as it is.
+// Convert converts an object of kagent 0.x. ok is false for any other object, which is not changed.
 func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error) {
 	if o.Group() != group {
 		return done, false, nil
@@ -127,7 +126,7 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 	case o.Kind == "ToolServer":
 		rules = "moved spec: RemoteMCPServer spec"
 		c.toolServer()
-	default: // MCPServer is kmcp's, and stays
+	default: // MCPServer belongs to kmcp, and stays
 		return done, false, nil
 	}
 	done = Succeeded{Texts: c.texts, Findings: c.Findings}
@@ -138,12 +137,12 @@ func (s *Succession) Convert(o *krm.Object) (done Succeeded, ok bool, err error)
 	return done, true, err
 }
 
-// conversion of one object.
+// conversion converts one object.
 type conversion struct {
 	*Succession
 	expand.Resource
 	texts  [][]byte
-	fields []foreign.Field // that were dropped
+	fields []foreign.Field // the dropped ones
 	err    error
 }
 
@@ -151,7 +150,7 @@ func (c *conversion) drop(path, reason string) {
 	c.fields = append(c.fields, foreign.Field{Path: path, Fate: foreign.Dropped, Reason: reason})
 }
 
-// lose drops a field that has to be looked at, because the agent may need it.
+// lose drops a field with a warning, because the agent may need it.
 func (c *conversion) lose(path, reason, hint string) {
 	c.drop(path, reason)
 	c.warn(path, hint, reason)
@@ -170,7 +169,7 @@ func (c *conversion) fieldsOf(field string) object {
 	return fields
 }
 
-// add writes an object with the metadata of the one that is converted.
+// add writes an object with the metadata of the converted one.
 func (c *conversion) add(kind, name string, spec any) {
 	metadata := given(object{"name": name, "namespace": c.Namespace})
 	if kind != "Harness" {
@@ -188,19 +187,19 @@ func (c *conversion) add(kind, name string, spec any) {
 	c.texts = append(c.texts, text)
 }
 
-// served reports whether the object is of the version that kagent 0.10 serves.
+// served reports whether the object has the version that kagent 0.10 serves.
 func (c *conversion) served(version string) bool {
 	c.FailIf(c.APIVersion != group+"/"+version, "kagent", "apiVersion", "convert it to "+
 		group+"/"+version+" first", "%s of %s is not what kagent 0.10 serves", c.Kind, c.APIVersion)
 	return !c.Failed()
 }
 
-// decode reads the object of a version. Anything else is a finding.
+// decode reads an object of a version. Any other version is a finding.
 func (c *conversion) decode(version string, into any) bool {
 	return c.served(version) && c.Decode("kagent", into) && !c.Failed()
 }
 
-// toolServer becomes a RemoteMCPServer.
+// toolServer converts a ToolServer into a RemoteMCPServer.
 func (c *conversion) toolServer() {
 	var in api.Resource[struct {
 		Description string `json:"description,omitempty"`
@@ -268,7 +267,7 @@ func (c *conversion) agent() {
 		"harnessRef": object{"name": c.harness(harness)}})
 }
 
-// harness returns the name of the Harness with a spec, which is written where it is new.
+// harness returns the name of the Harness with a spec, and writes it if it is new.
 func (c *conversion) harness(spec object) string {
 	text, err := json.Marshal(spec)
 	base, err2 := json.Marshal(c.spec)
@@ -286,7 +285,7 @@ func (c *conversion) harness(spec object) string {
 	return name
 }
 
-// byo writes the harness of an agent with an image of its own.
+// byo writes the harness of an agent with its own image.
 func (c *conversion) byo(spec *agentSpec, harness object) *deploymentSpec {
 	const at = "spec.byo.deployment"
 	if c.FailIf(spec.BYO == nil || spec.BYO.Deployment == nil || spec.BYO.Deployment.Image == "",
@@ -357,11 +356,11 @@ func (c *conversion) declarative(d *declarative, template, harness object) {
 	}
 }
 
-// maxBound are the bindings that an agent may have, and the tools that one may name.
+// maxBound is the maximum number of bindings of an agent, and of tools in a binding.
 const maxBound = 50
 
-// tool returns the bindings of a tool. Approval is of a whole binding in 1.0, so that the tools
-// that need it are bound apart from the others.
+// tool returns the bindings of a tool. In 1.0 approval applies to a whole binding, so the tools
+// that need it have a separate one.
 func (c *conversion) tool(t *tool, at string) (bindings []any) {
 	if len(t.HeadersFrom) > 0 {
 		c.lose(at+".headersFrom", "a binding has no headers", "write them into the RemoteMCPServer")

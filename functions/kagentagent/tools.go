@@ -64,7 +64,7 @@ func serverParams(e *expander, t tool, at string) (params ordered, streaming boo
 	headers := e.headers(object{}, at+".headersFrom", s.HeadersFrom)
 	headers = e.headers(headers, at+".headersFrom", t.HeadersFrom)
 	if inside {
-		s.URL = e.through(s.URL, headers)
+		s.URL = e.proxied(s.URL, headers)
 	}
 	params = node.Map("url", s.URL, "headers", headers)
 	for _, d := range [][2]string{{"timeout", s.Timeout}, {"sse_read_timeout", s.SSEReadTimeout}} {
@@ -80,12 +80,12 @@ func serverParams(e *expander, t tool, at string) (params ordered, streaming boo
 	}
 	use := &modelUse{}
 	use.mountCA(s.TLS)
-	e.take(use, at)
+	e.addModel(use, at)
 	return append(params, s.TLS.config()...), s.Protocol != "SSE"
 }
 
-// endpointOf returns how an MCP server is reached. inside says that it is in the cluster, so that
-// a proxy is asked. One that is not asked to end sessions has no TerminateOnClose.
+// endpointOf returns the endpoint of an MCP server. inside reports that it is in the cluster, so
+// that the proxy is used. TerminateOnClose is nil for servers that are not asked to end sessions.
 func endpointOf(e *expander, ref *reference, at string) (s remoteSpec, inside, found bool) {
 	namespace, kind := cmp.Or(ref.Namespace, e.Namespace), cmp.Or(ref.Kind, "MCPServer")
 	if kind == "Service" {
@@ -104,7 +104,7 @@ func endpointOf(e *expander, ref *reference, at string) (s remoteSpec, inside, f
 	}
 	if kind == "MCPServer" {
 		var m mcpServer
-		o.Decode("kagent-agent/field", &m) // its own expansion reports what is wrong
+		o.Decode("kagent-agent/field", &m) // its own expansion reports errors
 		port := cmp.Or(m.Spec.Deployment.Port, defaultServerPort)
 		return remoteSpec{URL: address(o.Name, o.Namespace, port) + "/mcp",
 			Timeout: cmp.Or(m.Spec.Timeout, "30s")}, true, true
@@ -128,7 +128,7 @@ func endpointOf(e *expander, ref *reference, at string) (s remoteSpec, inside, f
 	return s, e.inside(s.URL, e.Namespace, namespace), true
 }
 
-// serviceEndpoint returns how a Service is reached whose annotations say what it speaks.
+// serviceEndpoint returns the endpoint of a Service whose annotations define its protocol.
 func serviceEndpoint(e *expander, namespace, name, at string) (s remoteSpec, found bool) {
 	o := e.Read("Service", namespace, name)
 	if e.FailIf(o == nil, "no-tool", at,
@@ -164,7 +164,7 @@ func serviceEndpoint(e *expander, namespace, name, at string) (s remoteSpec, fou
 	return s, true
 }
 
-// checkForeign reports what an agent cannot have of a server in another namespace.
+// checkForeign reports settings of a server in another namespace that an agent cannot use.
 func checkForeign(e *expander, o *krm.Object, s *remoteSpec, at string) {
 	e.checkAllowed(o, at)
 	for _, h := range s.HeadersFrom {
@@ -179,8 +179,7 @@ func checkForeign(e *expander, o *krm.Object, s *remoteSpec, at string) {
 		"%s has its CA in its own namespace, where the agent's pod cannot read", o.Ref)
 }
 
-// checkAllowed reports an object of another namespace that does not let agents
-// of this one call it.
+// checkAllowed reports an object of another namespace that does not permit calls from this one.
 func (e *expander) checkAllowed(o *krm.Object, at string) {
 	if from := o.Get("spec", "allowedNamespaces", "from"); !from.Is("All") && !from.Is("Selector") {
 		e.Fail("not-allowed", at, "set spec.allowedNamespaces.from: All there",
@@ -188,7 +187,7 @@ func (e *expander) checkAllowed(o *krm.Object, at string) {
 	}
 }
 
-// remoteAgent returns how to reach another agent.
+// remoteAgent returns the address and headers of another agent.
 func remoteAgent(e *expander, t tool, at string) ordered {
 	namespace := cmp.Or(t.Agent.Namespace, e.Namespace)
 	if e.FailIf(t.Agent.Kind != "" && t.Agent.Kind != "Agent", "unsupported", at+".agent.kind",
@@ -206,7 +205,7 @@ func remoteAgent(e *expander, t tool, at string) ordered {
 		e.checkAllowed(o, at+".agent")
 	}
 	headers := e.headers(object{}, at+".headersFrom", t.HeadersFrom)
-	to := e.through(address(o.Name, o.Namespace, port), headers)
+	to := e.proxied(address(o.Name, o.Namespace, port), headers)
 	return append(node.Map("name", identifier(namespace+"__NS__"+o.Name), "url", to),
 		some("headers", headers, "description", o.Get("spec", "description").Text(),
 			"isolate_sessions", node.Or(t.IsolateSessions, false))...)

@@ -2,8 +2,8 @@ package kagentagent
 
 import "github.com/armature-dev/armature/functions/api"
 
-// The resources of kagent.dev as of kagent 0.10.0-rc3 and kmcp 0.3.0. Unknown fields
-// are errors, so that nothing is left out in silence.
+// The resources of kagent.dev as of kagent 0.10.0-rc3 and kmcp 0.3.0. Unknown fields are errors, so
+// that no field is dropped silently.
 
 type (
 	agent        = api.Resource[agentSpec]
@@ -122,8 +122,8 @@ type cardSkill struct {
 	Tags        []string `json:"tags"`
 }
 
-// deploymentSpec is that of both types: imageRegistry is for Declarative, image,
-// cmd, args and workingDir are for BYO.
+// deploymentSpec is the deployment of both types: imageRegistry is for Declarative, image, cmd,
+// args and workingDir are for BYO.
 type deploymentSpec struct {
 	ImageRegistry string   `json:"imageRegistry,omitempty"`
 	Image         string   `json:"image,omitempty"`
@@ -140,7 +140,7 @@ type deploymentSpec struct {
 	ExtraContainers       []map[string]any  `json:"extraContainers,omitempty"`
 }
 
-// PodSettings are what both Agents and MCPServers say of their pods.
+// PodSettings are the pod settings of both Agents and MCPServers.
 type PodSettings struct {
 	Replicas           *int              `json:"replicas,omitempty"`
 	ImagePullSecrets   []any             `json:"imagePullSecrets,omitempty"`
@@ -170,7 +170,7 @@ type valueSource struct {
 	Key  string `json:"key"`
 }
 
-// header is a value, or where it is from.
+// header is a value, or its source.
 type header struct {
 	Name      string       `json:"name"`
 	Value     string       `json:"value,omitempty"`
@@ -227,7 +227,7 @@ type mcpSpec struct {
 			InsecureSkipVerify bool   `json:"insecureSkipVerify,omitempty"`
 		} `json:"tls,omitempty"`
 	} `json:"httpTransport,omitempty"`
-	Timeout string `json:"timeout,omitempty"` // of those who call it
+	Timeout string `json:"timeout,omitempty"` // of its callers
 }
 
 type mcpDeployment struct {
@@ -275,8 +275,8 @@ type modelSpec struct {
 	Foundry           *foundry   `json:"foundry,omitempty"`
 }
 
-// The settings of providers. Fields with the tag config are those of config.json,
-// in this order: see configOf. kagent ignores those with the tag ignored.
+// The settings of providers. Fields with the tag config are written to config.json, in this order:
+// see configOf. kagent ignores those with the tag ignored.
 
 type openAI struct {
 	BaseURL             string         `json:"baseUrl,omitempty" config:"base_url,always"`
@@ -325,7 +325,7 @@ type ollama struct {
 	Options map[string]string `json:"options,omitempty" config:"options"`
 }
 
-// vertex is that of both providers of Vertex AI.
+// vertex has the settings of both providers of Vertex AI.
 type vertex struct {
 	ProjectID string `json:"projectID"`
 	Location  string `json:"location"`

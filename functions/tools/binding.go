@@ -9,7 +9,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// ServerOf returns the tool server that an object is.
+// ServerOf returns the reference to an object that is a tool server.
 func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
 	server = api.ToolServer{Group: o.Group(), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	return server, server.Name != "" &&
@@ -18,16 +18,17 @@ func ServerOf(o *krm.Object) (server api.ToolServer, ok bool) {
 			server.Kind == "MCPServer" && server.Group == keys.Kagent)
 }
 
-// Binding is a server that an agent binds tools of.
+// Binding is a server whose tools an agent binds.
 type Binding struct {
 	Server api.ToolServer
-	// At is where the agent names it, and Tools are the names of the tools; none means all.
+	// At is the server's name in the agent, and Tools are the names of the tools; an empty list
+	// means all.
 	At    krm.Node
 	Tools []krm.Node
 }
 
-// Bindings returns the tool servers that an agent of kagent binds. A Service of 0.x is not one
-// of them: nothing but the cluster says what it offers.
+// Bindings returns the tool servers that an agent of kagent binds. It omits a Service of 0.x,
+// because only the cluster knows its tools.
 func Bindings(o *krm.Object) (found []Binding) {
 	template, current := o.Get("spec", "declarative"), o.Group() == keys.Kagent1
 	switch {
@@ -65,8 +66,8 @@ func Bindings(o *krm.Object) (found []Binding) {
 	return found
 }
 
-// Find returns the entry of a lock for a server. A manifest may leave the namespace to
-// kubectl -n, where another one names it.
+// Find returns the entry of a lock for a server. The namespace is compared only if both name one,
+// because a manifest may leave it to kubectl -n.
 func Find(locked []api.LockedToolServer,
 	server api.ToolServer) (found api.LockedToolServer, ok bool) {
 	i := slices.IndexFunc(locked, func(l api.LockedToolServer) bool {
@@ -78,7 +79,7 @@ func Find(locked []api.LockedToolServer,
 	return locked[i], true
 }
 
-// Same reports whether two names are of one server.
+// Same reports whether two references denote one server.
 func Same(a, b api.ToolServer) bool {
 	if a.Namespace == "" || b.Namespace == "" {
 		a.Namespace, b.Namespace = "", ""

@@ -26,30 +26,29 @@ const (
 	Changed = "changed"
 )
 
-// Change is how a tool differs.
+// Change is the difference of a tool.
 type Change struct {
 	Server api.ToolServer `json:"server"`
 	// Tool is "" for a whole server that is added or removed.
 	Tool   string `json:"tool,omitempty"`
 	Effect string `json:"effect"`
-	// Fields that differ, and of a tool that is added all texts.
+	// Fields are the fields that differ. For an added tool they are all texts.
 	Fields []Field `json:"fields,omitempty"`
-	// Warnings are what a reviewer has to look at: new required parameters, hints that
-	// changed, hidden characters.
+	// Warnings are facts for a reviewer: new required parameters, changed hints, hidden characters.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Field is a value of a definition that differs.
 type Field struct {
-	// Path such as description, or inputSchema.properties.to.type.
+	// Path is a path such as description, or inputSchema.properties.to.type.
 	Path string `json:"path"`
-	// Words has what both have, with [-removed-] and {+added+} words. Hidden characters
-	// are in it as <U+202E>.
+	// Words has the common words, [-removed-] and {+added+} words. Hidden characters are written as
+	// <U+202E>.
 	Words string `json:"words"`
 }
 
-// Side is what one of two has: the digests of a lock, and the definitions behind them as
-// far as they are known.
+// Side is one side of a comparison: the digests of a lock, and the definitions, as far as they are
+// known.
 type Side struct {
 	Locked      []api.LockedToolServer
 	Definitions []Server
@@ -77,8 +76,8 @@ func (s Side) digests() (map[tool]string, map[tool]Definition) {
 	return digests, definitions
 }
 
-// Compare returns the changes between two sides, by server and tool. The digests say which
-// tools differ, and the definitions in what.
+// Compare returns the changes between two sides, by server and tool. The digests decide which tools
+// differ, and the definitions show how.
 func Compare(before, after Side) (changes []Change) {
 	was, hadText := before.digests()
 	is, hasText := after.digests()
@@ -213,8 +212,8 @@ func list(items []any) (string, bool) {
 	return "[" + strings.Join(texts, ", ") + "]", true
 }
 
-// maxWords is how many words of each text are compared, and maxShown how many bytes of the
-// result are shown.
+// maxWords is the maximum number of words of each text that are compared, and maxShown the maximum
+// length of the result in bytes.
 const (
 	maxWords = 2000
 	maxShown = 8 << 10
@@ -259,7 +258,7 @@ func Words(before, after string) string {
 	return clip(strings.Join(out, " "), maxShown)
 }
 
-// Lines writes what differs of a tool for people, a line each.
+// Lines returns the differences of a tool for people, one on each line.
 func (c *Change) Lines() (lines []string) {
 	for _, f := range c.Fields {
 		lines = append(lines, f.Path+": "+f.Words)
@@ -270,13 +269,13 @@ func (c *Change) Lines() (lines []string) {
 	return lines
 }
 
-// Headline names a tool and what becomes of it: "~ search".
+// Headline returns the name of a tool with the effect of the change: "~ search".
 func (c *Change) Headline() string {
 	return map[string]string{Added: "+", Removed: "-", Changed: "~"}[c.Effect] + " " +
 		cmp.Or(clip(Visible(c.Tool), maxName), "the server")
 }
 
-// Text writes changes for people.
+// Text returns changes as text for people.
 func Text(changes []Change) string {
 	var b strings.Builder
 	var of api.ToolServer

@@ -1,5 +1,5 @@
-// Package tools compares what tool servers offer with what a lock has of it. It is pure:
-// who asks the servers is in catalog/ask.
+// Package tools compares the tools of tool servers with a lock. It does no input or output:
+// catalog/ask queries the servers.
 package tools
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Definition is what a server offers as a tool and models read, in the form of the MCP
-// specification. Icons, _meta and the order of tools have no part in it.
+// Definition is the definition of a tool for models, in the form of the MCP specification. It
+// excludes icons, _meta and the order of tools.
 type Definition struct {
 	Name         string         `json:"name"`
 	Title        string         `json:"title,omitempty"`
@@ -30,11 +30,11 @@ type Definition struct {
 	Annotations  map[string]any `json:"annotations,omitempty"`
 }
 
-// hints are the annotations of the specification that are true or false, with their defaults.
+// hints are the boolean annotations of the specification, with their defaults.
 var hints = map[string]bool{"readOnlyHint": false, "idempotentHint": false, "destructiveHint": true,
 	"openWorldHint": true}
 
-// Read reads the JSON of a tool. An annotation with its default value counts as omitted:
+// Read reads the JSON of a tool. An annotation with its default value counts as omitted, because
 // programs differ on whether they write it.
 func Read(document []byte) (d Definition, err error) {
 	if err := json.Unmarshal(document, &d); err != nil {
@@ -50,7 +50,7 @@ func Read(document []byte) (d Definition, err error) {
 	return d, nil
 }
 
-// Digest is the SHA-256 of the definition in the canonical form of JSON (RFC 8785).
+// Digest returns the SHA-256 of the definition in the canonical form of JSON (RFC 8785).
 func (d *Definition) Digest() (string, error) { return digest(d) }
 
 func digest(value any) (string, error) {
@@ -64,12 +64,11 @@ func digest(value any) (string, error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(written)), nil
 }
 
-// SetDigest is the one digest of all tools of a server: that of the canonical JSON of an
+// SetDigest returns the combined digest of all tools of a server: that of the canonical JSON of an
 // object with the digest of each tool under its name.
 func SetDigest(digests map[string]string) (string, error) { return digest(digests) }
 
-// Lock returns the entries of a lock for what a server offers. The definitions have passed
-// Check.
+// Lock returns the entry of a lock for the tools of a server. The definitions have passed Check.
 func Lock(server api.ToolServer, offered []Definition) (api.LockedToolServer, error) {
 	locked := api.LockedToolServer{ToolServer: server}
 	digests := make(map[string]string)
@@ -88,22 +87,21 @@ func Lock(server api.ToolServer, offered []Definition) (api.LockedToolServer, er
 	return locked, err
 }
 
-// Limits of what can be locked.
+// Limits of definitions that can be locked.
 const (
 	maxMembers = 1000 // of one object
-	maxDepth   = 64   // of objects and lists in each other
+	maxDepth   = 64   // of nested objects and lists
 	maxName    = 256  // bytes
 )
 
-// Problem is why a definition cannot be locked.
+// Problem says why a definition cannot be locked.
 type Problem struct {
-	// Tool is its name as people may see it; Field is a path such as
-	// inputSchema.properties.to.$ref.
+	// Tool is its printable name; Field is a path such as inputSchema.properties.to.$ref.
 	Tool, Field, Message, Hint string
 }
 
-// Check reports what keeps definitions from being locked: names that nobody can tell apart,
-// schemas that are elsewhere, and such as no tool needs.
+// Check reports problems that prevent definitions from being locked: indistinguishable names,
+// external schemas, and sizes that no tool needs.
 func Check(offered []Definition) (problems []Problem) {
 	seen := make(map[string]bool)
 	for i := range offered {
@@ -122,9 +120,9 @@ func Check(offered []Definition) (problems []Problem) {
 				"rename one of them on the server")
 		}
 		seen[d.Name] = true
-		c.look("inputSchema", d.InputSchema, 1, true)
-		c.look("outputSchema", d.OutputSchema, 1, true)
-		c.look("annotations", any(d.Annotations), 1, true)
+		c.schema("inputSchema", d.InputSchema, 1, true)
+		c.schema("outputSchema", d.OutputSchema, 1, true)
+		c.schema("annotations", any(d.Annotations), 1, true)
 		problems = append(problems, c.problems...)
 	}
 	return problems
@@ -139,17 +137,17 @@ func (c *checker) report(field, message, hint string) {
 	c.problems = append(c.problems, Problem{c.tool, clip(Visible(field), 512), message, hint})
 }
 
-// look finds references that lead out of the definition, and bounds its size. What is below
-// enum, const, default and examples is a value and no schema, where a reference is text. A
-// parameter may have the name of one of these, so that what is below it is a schema after all.
-func (c *checker) look(path string, value any, depth int, schema bool) {
+// schema reports references that lead out of the definition, and bounds its size. Values below
+// enum, const, default and examples are not schemas, so that a reference in them is text. But a
+// parameter may have one of these names, and then its value is a schema.
+func (c *checker) schema(path string, value any, depth int, isSchema bool) {
 	const simplify = "simplify the schema on the server"
 	object, isObject := value.(map[string]any)
 	list, _ := value.([]any)
 	switch {
 	case len(c.problems) > 8:
-	case isObject && !schema && object["type"] != nil:
-		c.look(path, value, depth, true)
+	case isObject && !isSchema && object["type"] != nil:
+		c.schema(path, value, depth, true)
 	case depth > maxDepth:
 		c.report(path, fmt.Sprintf("it is more than %d levels deep", maxDepth), simplify)
 	case len(object) > maxMembers:
@@ -159,26 +157,25 @@ func (c *checker) look(path string, value any, depth int, schema bool) {
 		for _, key := range slices.Sorted(maps.Keys(object)) {
 			at := path + "." + key
 			to, isText := object[key].(string)
-			if schema && isText && (key == "$ref" || key == "$dynamicRef") &&
+			if isSchema && isText && (key == "$ref" || key == "$dynamicRef") &&
 				!strings.HasPrefix(to, "#") {
 				c.report(at, fmt.Sprintf(
 					"it refers to %s, which may change without the definition and is not fetched",
 					clip(Visible(to), 200)),
 					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
 			}
-			c.look(at, object[key], depth+1,
-				schema && key != "enum" && key != "const" && key != "default" &&
-					key != "examples")
+			c.schema(at, object[key], depth+1, isSchema && key != "enum" && key != "const" &&
+				key != "default" && key != "examples")
 		}
 		for i, item := range list {
-			c.look(fmt.Sprintf("%s[%d]", path, i), item, depth+1, schema)
+			c.schema(fmt.Sprintf("%s[%d]", path, i), item, depth+1, isSchema)
 		}
 	}
 }
 
-// Hidden returns the characters of a text that people do not see and models read: those that
-// have no width, change the direction of writing or are tags, and control characters. Each
-// is given once, in order.
+// Hidden returns the characters of a text that models read and people do not see: characters
+// without a width, that change the direction of writing or are tags, and control characters. The
+// result is sorted and has no duplicates.
 func Hidden(text string) (found []rune) {
 	for _, r := range text {
 		if hidden(r) && !slices.Contains(found, r) {
@@ -202,7 +199,7 @@ func hidden(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || unicode.IsControl(r)
 }
 
-// Visible is a text with each hidden character as <U+202E>.
+// Visible returns a text with each hidden character as <U+202E>.
 func Visible(text string) string {
 	if !strings.ContainsFunc(text, hidden) {
 		return text
@@ -218,7 +215,7 @@ func Visible(text string) string {
 	return b.String()
 }
 
-// Runes names characters: "U+200B, U+202E".
+// Runes returns the names of characters: "U+200B, U+202E".
 func Runes(found []rune) string {
 	var names []string
 	for _, r := range found[:min(len(found), 8)] {
@@ -237,13 +234,13 @@ func clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// File is the name of the definitions beside armature.lock.
+// File is the name of the file with the definitions, next to armature.lock.
 const File = "armature.tools.lock"
 
-// MaxFile is how large it may be, in bytes.
+// MaxFile is its maximum size, in bytes.
 const MaxFile = 64 << 20
 
-// rule is that of findings on the file.
+// rule is the rule of findings about the file.
 const rule = "pin-images/tools"
 
 // file is its content.
@@ -255,8 +252,8 @@ type file struct {
 
 const kind = "ToolDefinitions"
 
-// Format writes definitions as JSON that Git shows line by line. A hidden character is
-// written as an escape, so that it is seen in a pull request.
+// Format writes definitions as JSON that Git compares line by line. Hidden characters are escaped,
+// so that they are visible in a pull request.
 func Format(servers []Server) ([]byte, error) {
 	servers = slices.Clone(servers)
 	slices.SortFunc(servers, func(a, b Server) int { return a.ToolServer.Compare(b.ToolServer) })
@@ -289,8 +286,8 @@ func Format(servers []Server) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Parse reads definitions, and reports where they are not those of a lock: what a person
-// reads in them has to be what was locked.
+// Parse reads definitions, and reports those that differ from the lock, because people must read
+// the definitions that were locked.
 func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []finding.Finding) {
 	fail := func(message string) []finding.Finding {
 		return []finding.Finding{{Rule: rule, Severity: finding.Error,

@@ -78,9 +78,9 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// The canonical form is that of RFC 8785: members by UTF-16, numbers as ECMAScript writes
-// them, and nothing escaped but what has to be. The digests are those of the texts, by
-// sha256sum.
+// TestCanonicalForm: the canonical form is that of RFC 8785: members sorted by UTF-16, numbers as
+// ECMAScript writes them, and only the necessary escapes. sha256sum computed the digests of the
+// texts.
 func TestCanonicalForm(t *testing.T) {
 	for document, want := range map[string]string{
 		// U+1F600 is D83D DE00 in UTF-16, which comes before U+FB33.
@@ -213,7 +213,7 @@ func side(t *testing.T, documents ...string) tools.Side {
 	return tools.Side{Locked: []api.LockedToolServer{locked}, Definitions: []tools.Server{s}}
 }
 
-// What changed is shown word by word, and flagged where a reviewer has to look.
+// TestCompare shows changes word by word, with flags for reviewers.
 func TestCompare(t *testing.T) {
 	before := side(t,
 		`{"name":"search","description":"Search the web and return links.","inputSchema":{"type":"object","properties":{"q":{"type":"string"}},"required":["q"]},"annotations":{"readOnlyHint":true}}`,
