@@ -1,6 +1,6 @@
-// Package asyncactor expands the AsyncActor of 004 to what the Asya operator made
-// of it: the workload with its sidecar, the runtime script, scaling by KEDA, the
-// queue as a declared resource, and what they need to be let in.
+// Package asyncactor expands the AsyncActor of 004 into the objects that the Asya operator created:
+// the workload with its sidecar, the runtime script, scaling by KEDA, the queue as a declared
+// resource, and the credentials and permissions that they need.
 package asyncactor
 
 import (
@@ -47,7 +47,7 @@ func (s *state) expand(r *expand.Resource, g *generation) {
 	if !r.Decode("field", &e.actor) {
 		return
 	}
-	if g.short && !takeFlavors(e) {
+	if g.short && !applyFlavors(e) {
 		return
 	}
 	check(e)
@@ -70,19 +70,19 @@ type expander struct {
 	generation *generation
 	actor      api.AsyncActor
 	transport  *transport
-	template   *yaml.RNode // of the pods, as the author wrote it
+	template   *yaml.RNode // of the pods
 
 	merged map[string]any    // the spec with its flavors, nil without
 	from   map[string]string // the flavor, by the path of a field below spec
 	judged map[*krm.Object]bool
 }
 
-// add adds an object of a component with a spec, and the labels of all of them.
+// add adds an object of a component with a spec, and the labels of all objects.
 func (e *expander) add(component, apiVersion, kind, name string, annotations map[string]string,
 	spec node.Fields) {
 	labels := map[string]string{}
 	for key, value := range e.actor.Labels {
-		// those opt the workload in
+		// Labels with the prefix opt the workload in.
 		if component == "actor" || !strings.HasPrefix(key, e.Prefix+"/") {
 			labels[key] = value
 		}
@@ -98,7 +98,7 @@ func (e *expander) add(component, apiVersion, kind, name string, annotations map
 	e.Add(o)
 }
 
-// addShared adds an object that the actors of a namespace have together.
+// addShared adds an object that the actors of a namespace share.
 func (e *expander) addShared(component, apiVersion, kind, name string,
 	annotations map[string]string, body node.Fields) {
 	e.Add(expand.Object{
@@ -109,8 +109,8 @@ func (e *expander) addShared(component, apiVersion, kind, name string,
 	})
 }
 
-// selector is what the generation selected pods by. It depends on nothing else
-// that changes, because a selector is immutable.
+// selector returns the generation's selector of pods. It depends on nothing else that changes,
+// because a selector is immutable.
 func (e *expander) selector() map[string]string {
 	if e.generation.short {
 		return map[string]string{"app.kubernetes.io/name": e.Name}
@@ -123,10 +123,10 @@ func (e *expander) kind() string {
 	return cmp.Or(e.actor.Spec.Workload.Kind, "Deployment")
 }
 
-// endActor reports whether the actor ends the way of messages.
+// endActor reports whether messages end at the actor.
 func (e *expander) endActor() bool { return slices.Contains(e.generation.endActors, e.Name) }
 
-// addWorkload is the Deployment or StatefulSet.
+// addWorkload adds the Deployment or StatefulSet.
 func addWorkload(e *expander) {
 	completeRuntime(e)
 	addSidecar(e)
@@ -178,7 +178,7 @@ func completeRuntime(e *expander) {
 	probe("readinessProbe", 0, 10, 3, 3)
 }
 
-// addSidecar adds the container last, so that the author's stay where they are.
+// addSidecar adds the container last, so that the indexes of the author's do not change.
 func addSidecar(e *expander) {
 	spec := e.actor.Spec.Sidecar
 	image, policy := sidecarImage(e)
@@ -189,8 +189,8 @@ func addSidecar(e *expander) {
 			"resources", node.Given(spec.Resources), "volumeMounts", mounts))
 }
 
-// sidecarImage is the actor's, the configuration's or the generation's, and the policy
-// by which it is pulled.
+// sidecarImage returns the actor's image, the configuration's or the generation's, and the pull
+// policy.
 func sidecarImage(e *expander) (image, policy string) {
 	image, policy = node.Or(e.config.SidecarImage, e.generation.image), "IfNotPresent"
 	spec := &e.actor.Spec.Sidecar
@@ -205,8 +205,8 @@ func sidecarImage(e *expander) (image, policy string) {
 	return image, cmp.Or(parts.PullPolicy, spec.ImagePullPolicy, policy)
 }
 
-// sidecarEnv is 004's "Injected environment variables" as the generation has them,
-// followed by the author's, which replace those of the same name.
+// sidecarEnv returns 004's "Injected environment variables" in the form of the generation, followed
+// by the author's, which override those of the same name.
 func sidecarEnv(e *expander) (env []any) {
 	g := e.generation
 	all := variables("ASYA_LOG_LEVEL", "info", "ASYA_GATEWAY_URL", gateway(e), "ASYA_ACTOR_NAME",
@@ -226,8 +226,8 @@ func sidecarEnv(e *expander) (env []any) {
 	all = append(all, e.transport.env(e)...)
 	all = append(all, variable("ASYA_SOCKET_DIR", socketDir))
 	for _, v := range all {
-		theirs := func(have map[string]any) bool { return have["name"] == v[0].Value }
-		if !slices.ContainsFunc(e.actor.Spec.Sidecar.Env, theirs) {
+		overridden := func(have map[string]any) bool { return have["name"] == v[0].Value }
+		if !slices.ContainsFunc(e.actor.Spec.Sidecar.Env, overridden) {
 			env = append(env, v)
 		}
 	}
@@ -241,7 +241,7 @@ func (e *expander) processing() int {
 	return node.Or(e.actor.Spec.Timeout.Processing, defaultProcessing)
 }
 
-// gateway is the configured one, or that of the author's container.
+// gateway returns the configured gateway, or that of the author's container.
 func gateway(e *expander) string {
 	if e.config.GatewayURL != nil {
 		return *e.config.GatewayURL
@@ -254,7 +254,7 @@ func gateway(e *expander) string {
 	return ""
 }
 
-// completePod completes what is around the containers.
+// completePod adds the volumes, labels and settings of the pod.
 func completePod(e *expander) {
 	spec := node.Get(e.template, "spec")
 	node.Extend(spec, "volumes",
@@ -282,7 +282,7 @@ func completePod(e *expander) {
 		return
 	}
 	node.Set(labels, keys.Asya+"/actor", e.Name)
-	// of the actor's flow, team and so on
+	// Copy the labels of the actor's flow, team and so on.
 	for _, key := range slices.Sorted(maps.Keys(e.actor.Labels)) {
 		prefix, _, _ := strings.Cut(key, "/")
 		if prefix != "app.kubernetes.io" && prefix != "crossplane.io" && prefix != e.Prefix &&
@@ -292,7 +292,7 @@ func completePod(e *expander) {
 	}
 }
 
-// addRuntimeConfigMap holds the script. All actors of a namespace share it.
+// addRuntimeConfigMap adds the ConfigMap with the script, which all actors of a namespace share.
 func addRuntimeConfigMap(e *expander) {
 	script := cmp.Or(node.Or(e.config.RuntimeScript, ""), *e.generation.script)
 	e.addShared(Runtime, "v1", "ConfigMap", Runtime, nil,
@@ -345,10 +345,10 @@ func begin(p *contract.Package) contract.Steps {
 	return steps
 }
 
-// maxScript is what fits a ConfigMap beside its metadata.
+// maxScript bounds the script, which has to fit into a ConfigMap with its metadata.
 const maxScript = 1<<20 - 8<<10
 
-// script takes the text of the runtime script that the configuration names.
+// script receives the text of the runtime script that the configuration names.
 func (s *state) script(content []byte) {
 	problem := ""
 	switch {

@@ -21,8 +21,7 @@ const (
 	maxSQSQueue = 80
 )
 
-// check finds all that is wrong with the actor and its transport. Source: 004,
-// "Validation Rules".
+// check reports all errors of the actor and its transport. Source: 004, "Validation Rules".
 func check(e *expander) {
 	checkGeneration(e)
 	checkNumbers(e)
@@ -45,7 +44,7 @@ func check(e *expander) {
 	}
 }
 
-// readTemplate finds the pod template, whose order and comments stay.
+// readTemplate finds the pod template, whose order and comments are preserved.
 func readTemplate(e *expander) {
 	if e.generation.short {
 		readShort(e)
@@ -82,8 +81,7 @@ func (e *expander) runtimeContainer() *yaml.RNode {
 	return nil
 }
 
-// checkContainers is 004's "Container Naming" and "Runtime Container
-// Restrictions".
+// checkContainers applies 004's "Container Naming" and "Runtime Container Restrictions".
 func checkContainers(e *expander) {
 	found := 0
 	for _, list := range [...]string{"initContainers", "containers"} {
@@ -136,7 +134,7 @@ func checkRuntime(e *expander, c *yaml.RNode, at string) {
 	}
 }
 
-// checkPods finds what clashes with what is added around the containers.
+// checkPods reports clashes with the volumes and labels that are added to the pod.
 func checkPods(e *expander) {
 	added := []string{socketVolume, tmpVolume, Runtime}
 	if len(e.actor.Spec.StateProxy) > 0 {
@@ -192,8 +190,8 @@ func checkPullPolicy(e *expander, field, p string) {
 		"write Always, IfNotPresent or Never", "%q is not a policy", p)
 }
 
-// readTransport is 004's "Transport Validation". The actor's finding says where the
-// configuration is wrong, which all actors share.
+// readTransport applies 004's "Transport Validation". The finding about the actor names the field
+// in the configuration, which all actors share.
 func readTransport(e *expander) {
 	if e.generation.short && !platformTransport(e) {
 		return
@@ -223,8 +221,7 @@ func readTransport(e *expander) {
 	}
 }
 
-// checkComposition compares the transport with the one whose Composition the actor
-// chooses.
+// checkComposition compares the transport with that of the Composition that the actor chooses.
 func checkComposition(e *expander) {
 	other := func(field, kind string) {
 		e.FailIf(kind != "" && kind != e.transport.kind, "composition", field,
@@ -243,8 +240,7 @@ func checkComposition(e *expander) {
 	}
 }
 
-// platformTransport is the only transport that is enabled, where no actor names
-// one.
+// platformTransport chooses the only enabled transport, in a generation whose actors name none.
 func platformTransport(e *expander) (found bool) {
 	if e.actor.Spec.Transport != "" {
 		return false // reported
@@ -265,8 +261,7 @@ func platformTransport(e *expander) (found bool) {
 	return true
 }
 
-// misconfigured reports a mistake in the configuration of the actor's transport, where it is
-// wrong.
+// misconfigured reports an error in the configuration of the actor's transport, with the field.
 func (e *expander) misconfigured(wrong bool, field, want, message string, values ...any) {
 	e.FailIf(wrong, "transport-config", "spec.transport",
 		fmt.Sprintf("in armature.yaml, spec.asya.transports.%s.%s: write %s",
@@ -304,7 +299,7 @@ func checkTransport(e *expander) {
 	}
 }
 
-// checkRabbitMQ completes the configuration of a broker, and finds what is wrong with it.
+// checkRabbitMQ adds defaults to the configuration of a broker, and reports its errors.
 func checkRabbitMQ(e *expander, c *api.AsyaTransportConfig) {
 	c.Port, c.Username = cmp.Or(c.Port, 5672), cmp.Or(c.Username, "guest")
 	c.VHost = cmp.Or(c.VHost, "/")
@@ -354,7 +349,7 @@ func checkSQS(e *expander, c *api.AsyaTransportConfig) {
 		"a queue names its dead-letter queue by the AWS account")
 }
 
-// checkSQSNames finds names of the actor that SQS or IRSA does not take.
+// checkSQSNames reports names of the actor that SQS or IRSA refuses.
 func checkSQSNames(e *expander, c *api.AsyaTransportConfig) {
 	name := e.queueName()
 	e.FailIf(name == e.sqsDLQ(), "queue-name", "metadata.name", "rename the actor",

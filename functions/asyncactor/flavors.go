@@ -11,18 +11,18 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// A flavor is a part of the spec of actors that a platform has named: the data of
-// an EnvironmentConfig of Crossplane, which is in no namespace.
+// A flavor is a part of the spec of actors that a platform has named: the data of an
+// EnvironmentConfig of Crossplane, which is cluster-scoped.
 const (
 	flavorGroup = "apiextensions.crossplane.io"
 	flavorKind  = "EnvironmentConfig"
 	maxFlavors  = 8
 )
 
-// flavorVersions are those of EnvironmentConfigs, which all have data.
+// flavorVersions are the versions of EnvironmentConfigs, which all have data.
 var flavorVersions = []string{"v1beta1", "v1alpha1", "v1"}
 
-// notOfFlavors are the fields that Asya leaves out of flavors.
+// notOfFlavors are the fields that Asya ignores in flavors.
 var notOfFlavors = []string{"actor", "transport", "flavors"}
 
 type flavor struct {
@@ -32,11 +32,10 @@ type flavor struct {
 	Data api.AsyncActorSpec `json:"data"`
 }
 
-// takeFlavors completes the spec of the actor with its flavors. Between flavors, lists
-// are joined, mappings are merged, and a value that two of them have is an error. A
-// field of the actor replaces that of flavors as a whole. ok is false where a flavor
-// cannot be had.
-func takeFlavors(e *expander) (ok bool) {
+// applyFlavors completes the spec of the actor with its flavors. Between flavors, lists are
+// joined, mappings are merged, and a value that two of them set is an error. A field of the actor
+// overrides that of its flavors as a whole. ok is false if a flavor is missing or invalid.
+func applyFlavors(e *expander) (ok bool) {
 	names := e.actor.Spec.Flavors
 	if len(names) == 0 {
 		return true
@@ -92,11 +91,10 @@ func takeFlavors(e *expander) (ok bool) {
 	return true
 }
 
-// readFlavor returns the data of a flavor. What is wrong with it is reported for the first
-// actor that has it.
+// readFlavor returns the data of a flavor. Its errors are reported for the first actor that has it.
 func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 	o := e.Find(flavorGroup, flavorKind, "", name)
-	if o == nil && e.Namespace != "" { // which kustomize writes on all kinds that it does not know
+	if o == nil && e.Namespace != "" { // kustomize adds a namespace to kinds that it does not know
 		o = e.Find(flavorGroup, flavorKind, e.Namespace, name)
 	}
 	if e.FailIf(o == nil, "no-flavor", at, "correct the name, or add it to the package",
@@ -126,10 +124,10 @@ func readFlavor(e *expander, name, at string) (data map[string]any, ok bool) {
 type merger struct {
 	spec   map[string]any
 	from   map[string]string // the first flavor, by the path of a field
-	flavor string            // that is merged
+	flavor string            // the one that is merged
 }
 
-// merge adds fields to others, and returns the paths of those that are there already.
+// merge merges fields into others, and returns the paths of conflicts.
 func (m *merger) merge(fields, into map[string]any, below string) (conflicts []string) {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		path := below + key
@@ -156,7 +154,7 @@ func (m *merger) merge(fields, into map[string]any, below string) (conflicts []s
 	return conflicts
 }
 
-// note remembers the flavor that a value is from, and those within.
+// note records the flavor of a value, and of all values below it.
 func (m *merger) note(path string, value any) {
 	m.from[path] = m.flavor
 	if fields, ok := value.(map[string]any); ok {
@@ -182,7 +180,7 @@ func (e *expander) has(field string) bool {
 	return true
 }
 
-// blame names the flavor that a field is from, or the first of a list's; "" for one of the actor.
+// blame names the flavor of a field, or the first of a list's; "" is a field of the actor.
 func (e *expander) blame(field string) string {
 	path, _, _ := strings.Cut(strings.TrimPrefix(field, "spec."), "[")
 	for path != "" {

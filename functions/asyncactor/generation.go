@@ -15,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// The runtime scripts, by the protocol that the sidecar uses over a Unix socket: frames of
-// JSON preceded by their length, or HTTP.
+// The runtime scripts, by the protocol of the sidecar on a Unix socket: frames of JSON preceded by
+// their length, or HTTP.
 var (
 	//go:embed runtime_common.py
 	commonScript string
@@ -33,9 +33,9 @@ func whole(script string) string {
 	return strings.Replace(script, "# What both scripts share.\n", commonScript, 1)
 }
 
-// generation is a series of Asya's releases. Sidecar image, environment, script,
-// queue, ends, exchange and binding belong together: a pod with parts of two
-// generations loses messages, or does not start.
+// generation is a series of Asya's releases. Sidecar image, environment, script, queue, ends,
+// exchange and binding belong together: a pod with parts of two generations loses messages, or does
+// not start.
 type generation struct {
 	name string
 	// first and last are the releases of its sidecar. A zero last means no upper limit.
@@ -43,20 +43,20 @@ type generation struct {
 	image       string // of the sidecar
 	script      *string
 	ends        []string // variables of the sidecar, each with the actor where messages end
-	endActors   []string // those that do not send messages on
+	endActors   []string // actors that do not send messages on
 	form
 	timeout    string   // variable with the time for one message
 	resiliency []string // variables of spec.resiliency
 	sqsDLQ     string   // with %s for the namespace
-	// short says that actors have no spec.workload and name no transport. Its sidecar
-	// declares and binds its RabbitMQ queue, for which a Policy names the dead-letter
-	// queue: the operator's queue has it as an argument.
+	// short says that actors have no spec.workload and name no transport. The sidecar declares and
+	// binds its RabbitMQ queue, for which a Policy names the dead-letter queue; the operator's
+	// queue has it as an argument.
 	short bool
 }
 
 type release [3]int
 
-// generations are that of the Asya operator, with the names of queues that do not collide
+// generations are the generation of the Asya operator, with names of queues that do not collide
 // across namespaces, and the newest.
 var generations = [...]generation{{
 	name: "0.2", first: release{0, 2, 0}, last: release{0, 5, 0}, image: "asya-sidecar:latest",
@@ -73,10 +73,10 @@ var generations = [...]generation{{
 	sqsDLQ:     "asya-%s-dlq", short: true,
 }}
 
-// publishedSidecar is where Asya publishes the sidecar's images.
+// publishedSidecar is the repository of the sidecar's published images.
 const publishedSidecar = "ghcr.io/deliveryhero/asya-sidecar"
 
-// knows reports whether its sidecar reads a variable that not all generations read.
+// knows reports whether the sidecar reads a variable that not all generations read.
 func (g *generation) knows(variable string) bool {
 	return slices.Contains(append([]string{g.timeout, g.ends[0], g.ends[2]}, g.resiliency...),
 		variable)
@@ -84,9 +84,9 @@ func (g *generation) knows(variable string) bool {
 
 var sidecarRelease = text.Pattern(`/asya-sidecar:v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+@].*)?$`)
 
-// suits reports whether a sidecar image is of the generation, as far as its tag
-// says. No release of Asya has a version from 1.0.0 on: such a tag is somebody's own,
-// and says nothing where the configuration has named the generation.
+// suits reports whether a sidecar image belongs to the generation according to its tag. No release
+// of Asya has a version from 1.0.0 on: such a tag is a custom one, and is accepted if the
+// configuration names the generation.
 func (g *generation) suits(image string, named bool) bool {
 	found := sidecarRelease().FindStringSubmatch("/" + image)
 	if found == nil {
@@ -103,7 +103,7 @@ func (g *generation) suits(image string, named bool) bool {
 		(g.last == release{} || slices.Compare(r[:], g.last[:]) <= 0)
 }
 
-// releases says which releases of the sidecar belong to it.
+// releases returns the releases of the sidecar that belong to the generation.
 func (g *generation) releases() string {
 	text := func(r release) string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]) }
 	if g.last == (release{}) {
@@ -112,7 +112,8 @@ func (g *generation) releases() string {
 	return text(g.first) + " to " + text(g.last)
 }
 
-// generationOf returns the generation of the configuration, and reports what does not fit it.
+// generationOf returns the generation of the configuration, and reports settings that do not fit
+// it.
 func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 	fail := func(field, message, hint string) {
 		p.Misconfigured("config/asya", "spec.asya."+field, message, hint)
@@ -145,7 +146,7 @@ func generationOf(p *contract.Package, c *api.AsyaSpec) *generation {
 	return g
 }
 
-// remedy is for a sidecar of another generation.
+// remedy returns the hint about a sidecar of another generation.
 func (g *generation) remedy(c *api.AsyaSpec) string {
 	other := "another spec.asya.generation"
 	if c.Generation == nil {
@@ -155,7 +156,7 @@ func (g *generation) remedy(c *api.AsyaSpec) string {
 		g.releases(), other)
 }
 
-// checkGeneration reports what the actor has and its generation does not know.
+// checkGeneration reports fields of the actor that its generation does not support.
 func checkGeneration(e *expander) {
 	g, spec := e.generation, &e.actor.Spec
 	operator, newest := &generations[0], &generations[1]

@@ -62,8 +62,8 @@ func TestSuits(t *testing.T) {
 	}
 }
 
-// TestOwnTags accepts a sidecar's tag that Asya never released where the
-// configuration names the generation, and asks for it where it does not.
+// TestOwnTags accepts a sidecar's tag that Asya never released if the configuration names the
+// generation, and otherwise asks for it.
 func TestOwnTags(t *testing.T) {
 	for _, c := range []struct{ generation, image, want string }{
 		{"0.2", "registry.example/asya-sidecar:v2.1.0", ""},

@@ -19,11 +19,11 @@ const (
 	defaultQueueLength = 5
 )
 
-// form is how an actor is written: as the operator's, with spec.workload, or without.
+// form is the form of an actor: with spec.workload, as the operator's, or without.
 type form struct {
-	podAt string // the field with what the pod has
-	bound string // how the numbers of replicas end: minReplicas
-	// What scaling is without settings of the author.
+	podAt string // the field with the pod's settings
+	bound string // the suffix of the fields for replicas: minReplicas
+	// The defaults of scaling.
 	enabled                     bool
 	min, max, polling, cooldown int
 }
@@ -40,14 +40,14 @@ func (e *expander) scales() bool {
 	return node.Or(e.actor.Spec.Scaling.Enabled, e.generation.enabled)
 }
 
-// bounds are the numbers of replicas between which KEDA scales.
+// bounds returns the numbers of replicas between which KEDA scales.
 func (e *expander) bounds() (least, most int) {
 	s := &e.actor.Spec.Scaling
 	return node.Or(s.MinReplicas, e.generation.min), node.Or(s.MaxReplicas, e.generation.max)
 }
 
-// addScaledObject has KEDA scale the workload by the length of its queue. Source:
-// 004, "KEDA Integration".
+// addScaledObject adds the object that scales the workload by the length of its queue. Source: 004,
+// "KEDA Integration".
 func addScaledObject(e *expander) {
 	s := &e.actor.Spec.Scaling
 	if !e.scales() {
@@ -66,13 +66,13 @@ func addScaledObject(e *expander) {
 		"advanced", advanced(e.advanced()), "triggers", triggers(e, auth)))
 }
 
-// advanced are the author's settings of scaling.
+// advanced returns the author's settings of scaling.
 func (e *expander) advanced() *api.AsyaAdvanced {
 	return cmp.Or(e.actor.Spec.Scaling.Advanced, &api.AsyaAdvanced{})
 }
 
-// advanced is KEDA's, with the behaviour of its HorizontalPodAutoscaler as the
-// operator wrote it: up at once, down by one pod in a minute.
+// advanced returns KEDA's settings, with the behavior of its HorizontalPodAutoscaler that the
+// operator wrote: it scales up immediately, and down by one pod per minute.
 func advanced(a *api.AsyaAdvanced) node.Fields {
 	policy := func(kind string, count int) node.Fields {
 		return node.Map("type", kind, "value", count, "periodSeconds", 60)
@@ -88,12 +88,12 @@ func advanced(a *api.AsyaAdvanced) node.Fields {
 			a.ActivationTarget, "metricType", a.MetricType))
 }
 
-// triggers are what KEDA measures: the queue, for which it logs in with auth unless
-// that is "", and what the author adds.
+// triggers returns KEDA's triggers: the queue, with the authentication auth unless that is "", and
+// the author's.
 func triggers(e *expander, auth string) (all []node.Fields) {
 	c, s := &e.transport.config, &e.actor.Spec.Scaling
 	length := fmt.Sprint(node.Or(s.QueueLength, defaultQueueLength))
-	name := "" // a formula needs one
+	name := "" // only a formula needs one
 	if e.advanced().Formula != "" {
 		name = triggerName
 	}
@@ -101,7 +101,7 @@ func triggers(e *expander, auth string) (all []node.Fields) {
 		"awsRegion", c.Region, "awsEndpoint", node.Given(c.Endpoint))
 	if e.transport.kind == rabbitMQ {
 		host := fmt.Sprintf("amqp://%s:%d", c.Host, c.Port)
-		if c.PasswordSecretRef == nil { // KEDA takes a username only with a password, but for this
+		if c.PasswordSecretRef == nil { // otherwise KEDA accepts a username only with a password
 			host = fmt.Sprintf("amqp://%s@%s:%d", url.PathEscape(c.Username), c.Host, c.Port)
 		}
 		kind, metadata = "rabbitmq", node.Map("host", host, "vhostName", c.VHost, "queueName",
@@ -121,7 +121,7 @@ func triggers(e *expander, auth string) (all []node.Fields) {
 	return all
 }
 
-// queueURL is the queue's, or its name where the account is not known.
+// queueURL returns the URL of the queue, or its name if the account is not known.
 func queueURL(e *expander) string {
 	c := &e.transport.config
 	switch {
@@ -133,8 +133,8 @@ func queueURL(e *expander) string {
 	return fmt.Sprintf("https://sqs.%s.amazonaws.com/%s/%s", c.Region, c.AccountID, e.queueName())
 }
 
-// addTriggerAuthentication lets KEDA look at the queue, and returns its name, "" for
-// none. It refers to Secrets, and never holds one.
+// addTriggerAuthentication adds KEDA's authentication at the queue, and returns its name, or "" if
+// none is needed. It refers to Secrets and contains none.
 func addTriggerAuthentication(e *expander) string {
 	c := &e.transport.config
 	var spec node.Fields
@@ -161,14 +161,14 @@ func addTriggerAuthentication(e *expander) string {
 	return name
 }
 
-// triggerName is the trigger's in formulas.
+// triggerName is the name of the queue's trigger in formulas.
 const triggerName = "queue"
 
-// maxScaled is how long a name may be, so that KEDA's HorizontalPodAutoscaler
-// keda-hpa-<name> has 63 characters.
+// maxScaled is the maximum length of a name, so that the name of KEDA's HorizontalPodAutoscaler,
+// keda-hpa-<name>, has 63 characters.
 const maxScaled = 63 - len("keda-hpa-")
 
-// checkScaling is what KEDA demands of a ScaledObject.
+// checkScaling reports settings that KEDA refuses in a ScaledObject.
 func checkScaling(e *expander) {
 	const at = "spec.scaling.advanced"
 	a, bound := e.advanced(), e.generation.bound
@@ -225,7 +225,7 @@ func triggerNames(e *expander) []string {
 	return names
 }
 
-// checkTriggers is what KEDA demands of triggers.
+// checkTriggers reports triggers that KEDA refuses.
 func checkTriggers(e *expander) {
 	taken := []string{triggerName}
 	for i, t := range e.actor.Spec.Scaling.AdditionalTriggers {
@@ -258,13 +258,13 @@ func checkTriggers(e *expander) {
 var formulaWords = []string{"and", "or", "not", "in", "if", "else", "true", "false", "nil",
 	"matches", "contains", "startsWith", "endsWith", "let"}
 
-// formulaTokens matches texts, numbers with their exponent or base, names with what they
-// are members of or called by, and a let before a name.
+// formulaTokens matches texts, numbers with their exponent or base, names with a preceding dot or a
+// following parenthesis, and a let before a name.
 var formulaTokens = text.Pattern("\"(?:\\\\.|[^\"\\\\])*\"?|'(?:\\\\.|[^'\\\\])*'?|`[^`]*`?|" +
 	`\p{Nd}[\pL\p{Nd}_.]*|(\blet\s+)?(\.\s*)?([\pL_$][\pL\p{Nd}_$]*)(\s*\()?`)
 
-// unknownNames returns the names in a formula that no trigger has, each once: what is
-// neither called, nor bound by let, nor a member of something.
+// unknownNames returns the distinct names in a formula that no trigger has. Functions, members and
+// names bound by let do not count.
 func unknownNames(formula string, triggers ...string) (unknown []string) {
 	known := slices.Concat(triggers, formulaWords)
 	for _, token := range formulaTokens().FindAllStringSubmatch(formula, -1) {

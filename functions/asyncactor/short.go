@@ -19,9 +19,8 @@ var shortFields = []string{
 	"scaling.maxReplicaCount", "scaling.additionalTriggers",
 }
 
-// readShort makes the pod template of an actor that says its container's fields
-// directly. The author's variables and mounts come first, so that their places in
-// findings are the author's.
+// readShort builds the pod template of an actor that has its container's fields directly in the
+// spec. The author's variables and mounts come first, so that findings have the author's indexes.
 func readShort(e *expander) {
 	spec := &e.actor.Spec
 	spec.Workload.Replicas, spec.Workload.PythonExecutable = spec.Replicas, spec.PythonExecutable
@@ -65,7 +64,7 @@ func readShort(e *expander) {
 		"tolerations", spec.Tolerations)).Node())
 }
 
-// timeout is the time for one message, as the sidecar reads it.
+// timeout returns the time for one message in the sidecar's format.
 func (e *expander) timeout() string {
 	if r := e.actor.Spec.Resiliency; r != nil && r.ActorTimeout != "" {
 		return r.ActorTimeout
@@ -86,8 +85,7 @@ func checkResiliency(e *expander) {
 		"keep one of them", "beside spec.timeout.processing, which says the same")
 }
 
-// asJSON writes a value that was read from JSON, so that it always can be; "" for an
-// empty one.
+// asJSON writes a value that was read from JSON, which always marshals; "" for an empty one.
 func asJSON(value any) string {
 	if node.Given(value) == nil {
 		return ""

@@ -10,9 +10,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// A store of spec.stateProxy is read and written by a connector, a container of its
-// own. The runtime script sends it what the handler does with files below the
-// store's path, over a socket.
+// A connector in a container of its own reads and writes a store of spec.stateProxy. The runtime
+// script passes it the handler's file operations below the store's path, over a socket.
 const (
 	stateVolume = "state-sockets"
 	stateDir    = socketDir + "/state"
@@ -22,7 +21,7 @@ const (
 
 var dnsLabel = text.Pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// checkStates finds what is wrong with the stores, and what their connectors need.
+// checkStates reports errors of the stores and their connectors.
 func checkStates(e *expander) {
 	names, paths := map[string]bool{}, map[string]bool{}
 	for i := range e.actor.Spec.StateProxy {
@@ -63,8 +62,7 @@ func checkStates(e *expander) {
 	}
 }
 
-// addStates adds the connectors, behind the sidecar, and says to the runtime what they
-// are for.
+// addStates adds the connectors after the sidecar, and passes their mounts to the runtime.
 func addStates(e *expander) {
 	all := e.actor.Spec.StateProxy
 	if len(all) == 0 {

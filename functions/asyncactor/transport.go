@@ -19,14 +19,14 @@ const (
 	sqs      = "sqs"
 )
 
-// transport is a configured transport that has been checked, with its defaults.
+// transport is a checked transport of the configuration, with its defaults.
 type transport struct {
 	kind   string
 	config api.AsyaTransportConfig
 }
 
-// secret is a variable of the sidecar whose value is in a Secret of the actor's
-// namespace, and how KEDA calls it.
+// secret is a variable of the sidecar with a value from a Secret in the actor's namespace, and
+// KEDA's name for it.
 type secret struct {
 	variable, parameter string
 	ref                 *api.SecretKey
@@ -46,7 +46,7 @@ func (t *transport) secrets() (all []secret) {
 	return all
 }
 
-// env is the sidecar's environment for the transport of an actor.
+// env returns the sidecar's environment for the transport of an actor.
 func (t *transport) env(e *expander) (env []node.Fields) {
 	c := &t.config
 	if t.kind == rabbitMQ {
@@ -68,7 +68,7 @@ func (t *transport) env(e *expander) (env []node.Fields) {
 	return env
 }
 
-// visibility is how long SQS hides a message that somebody works on, in seconds.
+// visibility returns how long SQS hides a message that is being processed, in seconds.
 func (e *expander) visibility() int {
 	if v := e.transport.config.VisibilityTimeout; v > 0 {
 		return v
@@ -76,12 +76,12 @@ func (e *expander) visibility() int {
 	return 2 * e.processing()
 }
 
-// queueName is the queue's in the transport.
+// queueName returns the name of the queue in the transport.
 func (e *expander) queueName() string {
 	return "asya-" + e.Namespace + "-" + e.Name
 }
 
-// clusterOf reads a RabbitmqCluster from the name of its Service.
+// clusterOf derives a RabbitmqCluster from the host name of its Service.
 func clusterOf(host string) *api.ClusterRef {
 	parts := strings.Split(host, ".")
 	if len(parts) < 3 || parts[2] != "svc" || parts[0] == "" || parts[1] == "" {
@@ -92,7 +92,7 @@ func clusterOf(host string) *api.ClusterRef {
 
 func variable(name, value string) node.Fields { return node.Map("name", name, "value", value) }
 
-// variables are those of names and values in turn, but for values that are empty.
+// variables returns variables from alternating names and values, without empty values.
 func variables(pairs ...string) (env []node.Fields) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {
@@ -102,7 +102,7 @@ func variables(pairs ...string) (env []node.Fields) {
 	return env
 }
 
-// secretVariable is a variable whose value is a key of a Secret.
+// secretVariable returns a variable with a value from a key of a Secret.
 func secretVariable(name, secret, key string) node.Fields {
 	return node.Map("name", name, "valueFrom",
 		node.Map("secretKeyRef", node.Map("name", secret, "key", key)))
@@ -118,11 +118,11 @@ const (
 	defaultRetention = 14 // days
 )
 
-// defaultExchange is the sidecar's.
+// defaultExchange is the sidecar's default.
 const defaultExchange = "asya"
 
-// addQueue declares the queue for the operator that makes it: RabbitMQ's topology
-// operator or AWS' controller for SQS.
+// addQueue declares the queue for the operator that creates it: RabbitMQ's topology operator or
+// AWS' controller for SQS.
 func addQueue(e *expander) {
 	c := &e.transport.config
 	e.Claim(fmt.Sprintf("queue %s of transport %s", e.queueName(), e.actor.Spec.Transport))
@@ -135,7 +135,7 @@ func addQueue(e *expander) {
 	}
 }
 
-// deadLetters is the component of queues that are not an actor's own.
+// deadLetters is the component of dead-letter queues.
 const deadLetters = "dead-letters"
 
 const sqsVersion = "sqs.services.k8s.aws/v1alpha1"
@@ -165,7 +165,7 @@ func addSQSQueue(e *expander) {
 	}
 }
 
-// partition is the part of AWS that a region is in, as ARNs name it.
+// partition returns the AWS partition of a region, as in ARNs.
 func partition(region string) string {
 	switch {
 	case strings.HasPrefix(region, "cn-"):
@@ -176,7 +176,7 @@ func partition(region string) string {
 	return "aws"
 }
 
-// sqsDLQ is the name of the dead-letter queue that actors share.
+// sqsDLQ returns the name of the dead-letter queue that actors share.
 func (e *expander) sqsDLQ() string {
 	return strings.ReplaceAll(e.generation.sqsDLQ, "%s", e.Namespace)
 }
@@ -217,8 +217,8 @@ func addRabbitQueue(e *expander) {
 			arguments = node.Map("x-dead-letter-exchange", "", "x-dead-letter-routing-key", dlq)
 		}
 		e.add("queue", rabbitVersion, "Queue", "asya-"+e.Name, annotations, declared(name, arguments))
-		// The sidecar sends to the exchange with the actor's name as the key. Without
-		// the binding its messages reach nobody.
+		// The sidecar sends to the exchange with the actor's name as the key. Without the binding
+		// its messages are lost.
 		e.add("queue", rabbitVersion, "Binding", "asya-"+e.Name, nil,
 			node.Map("source", cmp.Or(c.Exchange, defaultExchange), "destination", name,
 				"destinationType", "queue", "routingKey", e.Name, "vhost", c.VHost,
@@ -229,7 +229,7 @@ func addRabbitQueue(e *expander) {
 	}
 	e.Claim(fmt.Sprintf("queue %s of transport %s", dlq, e.actor.Spec.Transport))
 	e.add(deadLetters, rabbitVersion, "Queue", "asya-"+e.Name+"-dlq", annotations, declared(dlq, nil))
-	if e.generation.short { // an argument, which the sidecar's own declaration would not match
+	if e.generation.short { // an argument would not match the sidecar's own declaration
 		e.add("queue", rabbitVersion, "Policy", "asya-"+e.Name, nil,
 			node.Map("name", name, "pattern", "^"+regexp.QuoteMeta(name)+"$", "applyTo", "queues",
 				"definition", node.Map("dead-letter-exchange", "", "dead-letter-routing-key", dlq),

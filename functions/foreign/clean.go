@@ -14,36 +14,35 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// webhookContainers and webhookVolumes are what the published kagenti webhook
-// puts into pods. A container counts where its image is the platform's too.
+// webhookContainers and webhookVolumes are injected by the published kagenti webhook. A container
+// counts only if its image is also the platform's.
 var (
 	webhookContainers = []string{"proxy-init", "spiffe-helper", "client-registration",
 		"kagenti-client-registration", "auth-proxy", "envoy-proxy", "authbridge-proxy"}
 	webhookVolumes = []string{"shared-data", "svid-output", "spire-agent-socket",
 		"spiffe-helper-config", "envoy-config", "authproxy-routes", "authproxy-routes-config"}
 	webhookImages = []string{"kagenti", "rossoctl", "spiffe-helper"}
-	// sidecarImages are the names of the platform's sidecars in any registry, such as
-	// that of the machine that built them.
+	// sidecarImages are the names of the platform's sidecars in any registry, including one for
+	// local builds.
 	sidecarImages = []string{"proxy-init", "spiffe-helper", "client-registration", "auth-proxy",
 		"envoy-with-processor", "authbridge", "authbridge-envoy", "authbridge-lite", "authbridge-unified"}
 )
 
 const overcommitPrefix = "overcommit.inditex.dev/"
 
-// OvercommitApplied is the annotation of Pods whose requests an OvercommitClass
-// computed.
+// OvercommitApplied is the annotation of Pods whose requests an OvercommitClass computed.
 const OvercommitApplied = overcommitPrefix + "applied"
 
-// Cleaning is an object without what webhooks and clusters put into it. The
-// edits wait in the object, for its Append.
+// Cleaning is an object without the additions of webhooks and clusters. The edits wait in the
+// object until Append.
 type Cleaning struct {
-	// Fields are those that were dropped or added.
+	// Fields are the dropped and added fields.
 	Fields []Field
 	// Injected says that the webhook's containers were removed.
 	Injected bool
 	// Ports are the TCP ports that the author's containers declare.
 	Ports []int
-	// Findings are about what could not be decided.
+	// Findings are about undecidable cases.
 	Findings []finding.Finding
 	// Removed are the injected containers.
 	Removed []Container
@@ -53,7 +52,7 @@ type Cleaning struct {
 	err    error
 }
 
-// Container is one that is taken out, with what it was given by value.
+// Container is a removed container with its literal settings.
 type Container struct {
 	Name string
 	// Settings are its image, arguments, resources, and variables and mounts by name.
@@ -86,7 +85,7 @@ func ContainerOf(n krm.Node) Container {
 	return c
 }
 
-// noSPIFFE reports whether the containers that are taken out did without SPIRE.
+// noSPIFFE reports whether the removed containers ran without SPIRE.
 func (c *Cleaning) noSPIFFE() bool {
 	off := true
 	for _, r := range c.Removed {
@@ -98,7 +97,7 @@ func (c *Cleaning) noSPIFFE() bool {
 			off = false
 		}
 		for name := range r.Settings {
-			// of the agent's socket
+			// The mount is the agent's socket.
 			if strings.HasPrefix(name, "mount ") && strings.Contains(name, "spi") {
 				off = false
 			}
@@ -110,9 +109,8 @@ func (c *Cleaning) noSPIFFE() bool {
 // Changed reports whether there is anything to write.
 func (c *Cleaning) Changed() bool { return len(c.Fields) > 0 }
 
-// Clean takes out what an admission webhook or a cluster put into an object.
-// prefix is that of labels. annotations are added, where the author has not set
-// them.
+// Clean removes the additions of an admission webhook or a cluster from an object. prefix is the
+// prefix of labels. It adds annotations that the author has not set.
 func Clean(o *krm.Object, prefix string, annotations []Annotation) (Cleaning, error) {
 	c := Cleaning{object: o, prefix: prefix}
 	c.metadata()
@@ -134,7 +132,7 @@ func Clean(o *krm.Object, prefix string, annotations []Annotation) (Cleaning, er
 // failed keeps the first error.
 func (c *Cleaning) failed(err error) { c.err = cmp.Or(c.err, err) }
 
-// Annotation is one that migrating adds, or a label, and why.
+// Annotation is an annotation or label that the migration adds, with the reason.
 type Annotation struct{ Key, Value, Reason string }
 
 // add adds entries to the labels or annotations of an object.
@@ -163,14 +161,14 @@ func (c *Cleaning) remove(collection krm.Node, why func(krm.Node) (reason string
 		entries = append(entries, n)
 	}
 	entries = slices.AppendSeq(entries, collection.Items())
-	gone := 0
+	removed := 0
 	for _, n := range entries {
 		if reason := why(n); reason != "" {
 			c.Fields = append(c.Fields, Field{Path: n.Path(), Fate: Dropped, Reason: reason})
-			gone++
+			removed++
 		}
 	}
-	switch gone {
+	switch removed {
 	case 0:
 	case len(entries):
 		c.failed(c.object.RemoveField(collection))
@@ -180,10 +178,10 @@ func (c *Cleaning) remove(collection krm.Node, why func(krm.Node) (reason string
 	}
 }
 
-// metadata drops what a cluster adds to every object.
+// metadata drops fields that a cluster adds to every object.
 func (c *Cleaning) metadata() {
 	rules := rulesOf(objectRules)
-	books := func(n krm.Node) string {
+	drop := func(n krm.Node) string {
 		for _, r := range rules {
 			if r.Fate == Dropped && r.Path == n.Path() {
 				return r.Reason
@@ -195,20 +193,19 @@ func (c *Cleaning) metadata() {
 		return ""
 	}
 	for _, keys := range [][]string{nil, {"metadata"}, {"metadata", "annotations"}} {
-		c.remove(c.object.Get(keys...), books)
+		c.remove(c.object.Get(keys...), drop)
 	}
 }
 
-// Injected reports whether the webhook put a container of this name and image
-// into a pod.
+// Injected reports whether the webhook injected a container of this name and image into a pod.
 func Injected(name, image string) bool {
-	theirs := slices.ContainsFunc(webhookImages,
+	platform := slices.ContainsFunc(webhookImages,
 		func(part string) bool { return strings.Contains(image, part) })
-	return (theirs || slices.Contains(sidecarImages, skills.Folder(image))) &&
+	return (platform || slices.Contains(sidecarImages, skills.Folder(image))) &&
 		slices.Contains(webhookContainers, name)
 }
 
-// fromWebhook says why a container goes: because the webhook put it there.
+// fromWebhook returns the reason for removing a container if the webhook injected it, or "".
 func fromWebhook(n krm.Node) (reason string) {
 	if !Injected(n.Get("name").Text(), n.Get("image").Text()) {
 		return ""
@@ -216,18 +213,18 @@ func fromWebhook(n krm.Node) (reason string) {
 	return "injected by the webhook; a render injects it if the workload is labelled"
 }
 
-// webhook takes the identity containers out, and reports whether it did.
+// webhook removes the identity containers, and reports whether it did.
 func (c *Cleaning) webhook(pod krm.PodTemplate) bool {
-	if _, ours := c.object.Annotation(keys.Injected); ours {
+	if _, own := c.object.Annotation(keys.Injected); own {
 		return false
 	}
 	spec, injected := pod.Spec(), false
-	// volumes of those that stay, and of those that go
+	// mounted are the volumes of the remaining containers, removed those of the others, and reads
+	// the ConfigMaps and Secrets of the others.
 	mounted, removed := make(map[string]bool), make(map[string]bool)
-	// ConfigMaps and Secrets of those that go
 	var reads []string
 	var foreign []krm.Node
-	applies := false // something is left
+	applies := false // an application container remains
 	for list, n := range pod.Containers() {
 		volumes := mounted
 		switch name := n.Get("name").Text(); {
@@ -297,8 +294,7 @@ func (c *Cleaning) report(severity finding.Severity, rule string, at krm.Node, h
 		c.object.Finding(severity, "migrate/"+rule, at, fmt.Sprintf(message, values...), hint))
 }
 
-// optedOut reports whether a workload or its pods say that they are not to be
-// injected.
+// optedOut reports whether labels of a workload or its pods opt out of injection.
 func (c *Cleaning) optedOut(pod krm.PodTemplate) bool {
 	label := c.prefix + "/inject"
 	own, set := pod.Label(label)
@@ -306,9 +302,9 @@ func (c *Cleaning) optedOut(pod krm.PodTemplate) bool {
 	return set && own != "enabled" || n.Exists() && !n.Is("enabled")
 }
 
-// unknown reports containers with the names of injected ones, but images of
-// somebody else's. Beside injected ones nobody can say whose they are, and a pod
-// that keeps one of two halves does not work.
+// unknown reports containers with the names of injected ones, but foreign images. Next to injected
+// containers their origin is undecidable, and a pod that keeps only half of the sidecars does not
+// work.
 func (c *Cleaning) unknown(containers []krm.Node, injected bool) {
 	for _, name := range containers {
 		severity, what, hint := finding.Warning, "kept", "rename it, or remove it manually"
@@ -353,8 +349,8 @@ func (c *Cleaning) overcommit(pod krm.PodTemplate) {
 	}
 }
 
-// optIn returns the labels of a workload that was injected, unless it or its pods say
-// whether they are to be, and so for a SPIFFE identity that its sidecars did without.
+// optIn returns the labels of a workload that was injected, unless it or its pods have them
+// already, and a label against a SPIFFE identity if its sidecars did not use one.
 func (c *Cleaning) optIn(pod krm.PodTemplate) (labels []Annotation) {
 	says := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool {

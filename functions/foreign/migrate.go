@@ -1,6 +1,6 @@
-// Package foreign takes objects of other agent platforms to plain manifests:
-// it says of every field what becomes of it, takes out what admission webhooks
-// and clusters have put in, and compares what runs with what will.
+// Package foreign converts objects of other agent platforms into plain manifests: it reports the
+// fate of every field, removes the additions of admission webhooks and clusters, and compares the
+// running objects with the rendered ones.
 package foreign
 
 import (
@@ -21,22 +21,22 @@ const (
 	Added   = "added"
 )
 
-// Field says what becomes of one field.
+// Field is the fate of one field.
 type Field struct {
 	// Path is as in findings: spec.servicePorts[0].port.
 	Path string `json:"path"`
 	// Fate is Kept, Moved, Dropped or Added.
 	Fate string `json:"fate"`
-	// To says where a moved field went.
+	// To is the new place of a moved field.
 	To string `json:"to,omitempty"`
 	// Reason says why a field was dropped or added.
 	Reason string `json:"reason,omitempty"`
-	// Within is the field that is dropped as a whole, which this one is or is in.
+	// Within is the dropped field that is or contains this one.
 	Within string `json:"-"`
 }
 
-// Rule is the fate of a field and of all below it, where no longer path has one.
-// Where To ends in "…", what follows Path in the field follows it too.
+// Rule is the fate of a field and of all fields below it, unless a rule has a longer path. If To
+// ends in "…", the rest of the field's path is appended to it.
 type Rule struct{ Path, Fate, To, Reason string }
 
 func (r Rule) destination(path string) string {
@@ -55,7 +55,8 @@ var (
 	expandRules string
 )
 
-// rulesOf reads rules, a line each: "kept PATH…", "moved PATH…: TO" or "dropped PATH…: REASON".
+// rulesOf reads rules, one on each line: "kept PATH…", "moved PATH…: TO" or "dropped PATH…:
+// REASON".
 func rulesOf(text string) (rules []Rule) {
 	for line := range strings.Lines(text) {
 		fate, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -71,10 +72,9 @@ func rulesOf(text string) (rules []Rule) {
 	return rules
 }
 
-// Fields says of every field of an object what becomes of it. expands says that
-// it expands, and by which rules, as text; done are the fields that
-// were dropped from it or added, with their reasons. A field for which there is
-// no rule is an error, so that none is lost in silence.
+// Fields returns the fate of every field of an object. expands says that it expands by the given
+// rules, as text; done are the fields that were dropped from it or added, with their reasons. A
+// field without a rule is an error, so that none is lost silently.
 func Fields(o *krm.Object, expands bool, rules string, done []Field) ([]Field, error) {
 	table := append(rulesOf(objectRules), Rule{"", Kept, "", ""})
 	if expands {
@@ -120,7 +120,7 @@ func longest(table []Rule, path string) (best Rule, found bool) {
 
 var index = text.Pattern(`\[\d+\]`)
 
-// Leaves visits all values that are not a collection, or an empty one.
+// Leaves visits all values that are not collections, and empty collections.
 func Leaves(n krm.Node, visit func(krm.Node)) {
 	switch {
 	case n.IsMap() && n.Len() > 0:

@@ -14,18 +14,18 @@ import (
 )
 
 // authored is a check of an object as its author wrote it. A render replaces some resources by the
-// objects that they stand for, and does not know the kinds of others.
+// objects that they expand to, and does not know the kinds of others.
 type authored func(*checker)
 
-// CheckAuthored judges an object as its author wrote it. lock may be nil.
+// CheckAuthored checks an object as its author wrote it. lock may be nil.
 func (p *Package) CheckAuthored(o *krm.Object, lock *api.ImageLock) []finding.Finding {
 	c := checker{Package: p, Object: o, lock: lock, ignored: Ignored(o)}
 	c.artifacts = c.unpinned()
 	return run[authored](&c)
 }
 
-// unpinned returns the artifacts of the object whose content may change. What a chart or
-// another repository runs is judged there.
+// unpinned returns the artifacts of the object whose content may change. The images of a chart or
+// another repository are checked there.
 func (c *checker) unpinned() []images.Image {
 	if images.OfKubernetes(c.Group()) {
 		return nil
@@ -42,8 +42,8 @@ func (c *checker) unpinned() []images.Image {
 	return slices.DeleteFunc(found, images.Image.Pinned)
 }
 
-// artifact reports a finding on an artifact one time for all objects that have it. A commit
-// or a version says nothing without its repository, and is reported in each.
+// artifact reports a finding about an artifact once for all objects that have it. A commit or a
+// version depends on its repository, so it is reported for each object.
 func (c *checker) artifact(i images.Image, hint, message string, values ...any) {
 	key := i.Kind + " " + i.Path() + " " + i.Ref
 	if i.Is == images.IsCommit || i.Is == images.IsVersion {
@@ -52,8 +52,8 @@ func (c *checker) artifact(i images.Image, hint, message string, values ...any) 
 	c.once(key, i.At(c.Object), hint, message, values...)
 }
 
-// bindings returns the tools that the object, an agent, binds, with what the lock has of
-// their server. Nothing is judged by a lock without tools.
+// bindings visits the tools that an agent binds, with the entry of their server in the lock. A lock
+// without tools is not used.
 func (c *checker) bindings(visit func(b tools.Binding, locked api.LockedToolServer, known bool)) {
 	if c.lock == nil || len(c.lock.Spec.Tools) == 0 {
 		return
@@ -108,7 +108,7 @@ func unpinnedSource(c *checker) {
 		case i.Is == images.IsVersion:
 			c.artifact(i, "name the version of the object",
 				"it is from a bucket, and names no version")
-		// of others, the rendered field is judged
+		// For other artifacts, the rendered field is checked.
 		case i.Is != images.IsArtifact && i.Is != images.IsSkill,
 			!strings.HasSuffix(i.Field, "]"),
 			c.lock != nil && slices.ContainsFunc(c.lock.Spec.Images,

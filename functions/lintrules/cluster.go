@@ -8,11 +8,11 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// clusterWide are the kinds that others name without a namespace; one that their
-// author wrote does not count.
+// clusterWide are the kinds that references name without a namespace. A namespace that their author
+// wrote is ignored.
 var clusterWide = map[string]bool{"ClusterRole": true}
 
-// key is the id under which an object is kept and asked for.
+// key returns the id of an object in the collected objects.
 func key(kind, namespace, name string) id {
 	if clusterWide[kind] {
 		namespace = ""
@@ -20,8 +20,8 @@ func key(kind, namespace, name string) id {
 	return id{kind, finding.Home(namespace), name}
 }
 
-// builtIns are what every cluster has: a kind, a namespace or * for any, and the patterns of
-// names. The ServiceAccounts in kube-system are of Kubernetes' own controllers (bootstrappolicy
+// builtIns are objects of every cluster: a kind, a namespace or * for any, and the patterns of
+// names. The ServiceAccounts in kube-system belong to Kubernetes' own controllers (bootstrappolicy
 // of Kubernetes 1.37; the cloud-* ones are those of the cloud controller manager).
 //
 //go:embed builtin.txt

@@ -14,17 +14,17 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// makers are kinds that make a Secret or ConfigMap in the cluster: the kind, what it makes, and
-// the paths of its name, of which the first that is there counts.
+// makers are kinds that create a Secret or ConfigMap in the cluster: the kind, the created kind,
+// and the paths of its name, of which the first that exists counts.
 //
 //go:embed makers.txt
 var makers string
 
-// claimTemplate is the kind under which the claims of a StatefulSet are kept, by
-// the part of their names before the ordinal.
+// claimTemplate is the kind under which the claims of a StatefulSet are recorded, by the part of
+// their names before the ordinal.
 const claimTemplate = "volumeClaimTemplates"
 
-// Collect notes what other objects may ask of o.
+// Collect records the facts about o that checks of other objects need.
 func (p *Package) Collect(o *krm.Object) {
 	facts := p.enter(key(o.Kind, o.Namespace, o.Name))
 	facts.anywhere = facts.anywhere || o.Namespace == ""
@@ -76,7 +76,7 @@ func (p *Package) Collect(o *krm.Object) {
 	}
 }
 
-// Link ends the first pass: it finds what depends on all objects.
+// Link ends the first pass: it computes facts that depend on all objects.
 func (p *Package) Link() {
 	for _, pod := range p.collected.pods {
 		for i := range pod.containers {
@@ -129,14 +129,14 @@ func readNamespace(o *krm.Object) (ns namespace) {
 	return ns
 }
 
-// scaled is the workload that an autoscaler is for.
+// scaled returns the workload of an autoscaler.
 func scaled(o *krm.Object) id {
 	ref := o.Get("spec", "scaleTargetRef")
-	// a ScaledObject's default
+	// Deployment is a ScaledObject's default.
 	return id{cmp.Or(ref.Get("kind").Text(), "Deployment"), o.Namespace, ref.Get("name").Text()}
 }
 
-// pod is what a pod template contains.
+// pod holds the contents of a pod template.
 type pod struct {
 	ref        finding.Ref
 	labels     map[string]string
@@ -144,25 +144,24 @@ type pod struct {
 	injected   bool
 	// account is the ServiceAccount of an injected pod that has a SPIFFE ID.
 	account string
-	// authProxy is the port of auth-proxy, inbound that of Envoy for what comes
-	// in; 0 where there is none.
+	// authProxy is the port of auth-proxy, inbound that of Envoy for inbound requests; 0 means that
+	// there is none.
 	authProxy, inbound int
-	// config is the ConfigMap that AuthBridge's own proxy reads, "" without it.
+	// config is the ConfigMap that AuthBridge's own proxy reads, or "".
 	config string
 	// redirects is the proxy that gets traffic from iptables, proxyUID its user; both are ""
-	// without iptables. open are the ports that they leave alone on the way in.
+	// without iptables. open are the inbound ports that iptables do not redirect.
 	redirects, proxyUID string
 	open                []int
 }
 
-// container is one of a pod's.
+// container is a container of a pod.
 type container struct {
 	name  string
 	image string
-	node  krm.Node // while the object is at hand
+	node  krm.Node // valid while the object is checked
 	ports []port
-	// runs says that it runs beside the others; an init container that ends
-	// does not.
+	// runs says that it runs at the same time as the others, unlike an init container that ends.
 	runs bool
 }
 
@@ -180,7 +179,7 @@ func newPod(o *krm.Object, template krm.PodTemplate) *pod {
 		p.account = cmp.Or(template.Spec().Get("serviceAccountName").Text(),
 			template.Spec().Get("serviceAccount").Text(), defaultAccount)
 	}
-	switch o.Kind { // and those that a controller sets
+	switch o.Kind { // add the labels that a controller sets
 	case "StatefulSet":
 		p.labels[podName], p.labels[podIndex] = anyOrdinal(o.Name+"-0"), "*"
 	case "Job":
@@ -245,8 +244,8 @@ const (
 	podIndex = "apps.kubernetes.io/pod-index"
 )
 
-// anyOrdinal puts * in the place of the number at the end of the name of a
-// StatefulSet's pod or claim; other names stay.
+// anyOrdinal replaces the number at the end of the name of a StatefulSet's pod or claim by *; other
+// names are unchanged.
 func anyOrdinal(name string) string {
 	if front := strings.TrimRight(name, "0123456789"); len(front) < len(name) &&
 		strings.HasSuffix(front, "-") {
@@ -255,7 +254,7 @@ func anyOrdinal(name string) string {
 	return name
 }
 
-// wanted reads a selector; those of pods by their number select each of the StatefulSet's.
+// wanted reads a selector. A selector of a pod by its number selects every pod of the StatefulSet.
 func wanted(selector krm.Node) map[string]string {
 	want := make(map[string]string)
 	for key, value := range selector.Fields() {
@@ -295,8 +294,8 @@ func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 	return nil
 }
 
-// selectsNone reports whether a selector selects no pod: of the package and those
-// beside it, of each cluster, or of files that cannot be read.
+// selectsNone reports whether a selector selects no pod: of the package and those beside it, of
+// every cluster, or possibly of unreadable files.
 func (c *checker) selectsNone(selector krm.Node) bool {
 	for _, p := range append(c.Beside, c.Package) {
 		if len(p.selected(c.Namespace, selector)) > 0 {
@@ -308,7 +307,7 @@ func (c *checker) selectsNone(selector krm.Node) bool {
 	return !c.Open && !dns && !c.mayHold(want)
 }
 
-// mayHold reports whether text that could not be read has lines with each of the fields.
+// mayHold reports whether an unreadable text has lines with each of the fields.
 func (p *Package) mayHold(fields map[string]string) bool {
 	for _, text := range p.Unread {
 		left := len(fields)
@@ -333,12 +332,12 @@ func unquoted(s string) string {
 	return strings.Trim(strings.TrimRight(strings.TrimSpace(s), ",}"), `"'`)
 }
 
-// component reports whether a container is one of those that are injected.
+// component reports whether a container has the name of an injected one.
 func component(name string) bool {
 	return slices.Contains(sidecars.All().Sidecars(), name)
 }
 
-// more says how many more places there are: "" or " (and 3 more)".
+// more returns the number of further places: "" or " (and 3 more)".
 func more(n int, what string) string {
 	if n <= 1 {
 		return ""

@@ -8,14 +8,14 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// keycloakAdminRule finds credentials with which a pod could take over a realm.
+// keycloakAdminRule reports credentials with which a pod could take over a realm.
 const keycloakAdminRule = "keycloak-admin"
 
 // adminPassword is the key and the variable that client-registration reads.
 const adminPassword = "KEYCLOAK_ADMIN_PASSWORD"
 
-// keycloakAdmin reports a Secret once for the namespace that holds it, whether the
-// package has it or a pod refers to it.
+// keycloakAdmin reports a Secret once for its namespace, whether the package has it or a pod refers
+// to it.
 func keycloakAdmin(c *checker) {
 	report := func(at krm.Node, secret string) {
 		c.once(finding.Home(c.Namespace)+"/"+secret, at, "let SPIFFE identify "+
@@ -54,8 +54,8 @@ func (p *Package) hasAgent(namespace string) bool {
 	return false
 }
 
-// isAgent reports whether a pod is an agent's: one that was injected, or that Kagenti's
-// operator would inject.
+// isAgent reports whether a pod is an agent: it was injected, or Kagenti's operator would inject
+// it.
 func (p *Package) isAgent(pod *pod) bool {
 	if pod.injected || strings.EqualFold(pod.labels[p.prefix+"/type"], "agent") {
 		return true

@@ -7,8 +7,8 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// TestKeycloakAdminSeverity: what is an error where SPIFFE identifies clients is a
-// warning where client-registration needs it, unless the configuration says more.
+// TestKeycloakAdminSeverity: the rule is an error if SPIFFE identifies clients and a warning if
+// client-registration needs the credentials, unless the configuration sets the severity.
 func TestKeycloakAdminSeverity(t *testing.T) {
 	config := func(profile string, severity ...string) *api.RenderConfig {
 		c := &api.RenderConfig{}

@@ -52,9 +52,9 @@ func selectorMismatch(c *checker) {
 	}
 }
 
-// missingPort finds names of ports. A number needs no declaration.
+// missingPort reports names of ports that do not exist. A number needs no declaration.
 func missingPort(c *checker) {
-	// else a patch, which has not all ports
+	// A patch, which has no selector, does not list all ports.
 	if c.Group() != "apps" || c.Get("spec", "selector").Len() > 0 {
 		for _, x := range c.facts.containers {
 			for _, at := range probePorts(x.node) {
@@ -85,7 +85,7 @@ func missingPort(c *checker) {
 	}
 }
 
-// probePorts returns the ports that the kubelet asks of a container.
+// probePorts returns the ports of a container's probes and hooks.
 func probePorts(container krm.Node) (ports []krm.Node) {
 	for _, probe := range [...]krm.Node{container.Get("livenessProbe"),
 		container.Get("readinessProbe"), container.Get("startupProbe"),

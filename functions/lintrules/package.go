@@ -8,7 +8,8 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Contested reports a field that the function first sets to was, and the function second to is.
+// Contested returns a finding about a field that the function first sets to was, and the function
+// second to is.
 func (p *Package) Contested(at finding.Place, first, was, second, is string) finding.Finding {
 	return finding.Finding{Rule: "lint/" + ContestedField, Severity: p.Severity(ContestedField),
 		Place: at, Message: fmt.Sprintf("%s sets it to %s, and %s to %s, which takes effect",
@@ -17,21 +18,21 @@ func (p *Package) Contested(at finding.Place, first, was, second, is string) fin
 
 }
 
-// Unbuilt is a kustomization that does not build, or a part of it that is left out.
+// Unbuilt is a kustomization that does not build, or a part of it that is omitted.
 type Unbuilt struct {
 	Place finding.Place
-	// Part and Why say what is left out.
+	// Part and Why describe the omitted part.
 	Part, Why string
 	// Component says that it is a component that no kustomization of the package uses.
 	Component bool
-	// Err is kustomize's, without the folder of the source.
+	// Err is kustomize's error, without the folder of the source.
 	Err string
 }
 
-// missingFile matches what kustomize reports for a file that a kustomization names.
+// missingFile matches kustomize's error about a missing file that a kustomization names.
 var missingFile = text.Pattern(`(?:open|lstat|stat) ([^:']+): no such file or directory`)
 
-// Unbuilt reports a kustomization whose objects are not checked.
+// Unbuilt returns findings about a kustomization whose objects are not checked.
 func (p *Package) Unbuilt(u Unbuilt) []finding.Finding {
 	severity := p.Severity(KustomizeBuild)
 	if severity == Off {

@@ -19,7 +19,8 @@ import (
 	"github.com/armature-dev/armature/functions/workload"
 )
 
-// number is a port as the API server reads it; what is not a number stays a text.
+// number returns a port as the API server reads it; text that is not a number is returned
+// unchanged.
 func number(n krm.Node) string {
 	if i, ok := n.Int(); ok {
 		return strconv.Itoa(i)
@@ -27,7 +28,7 @@ func number(n krm.Node) string {
 	return n.Text()
 }
 
-// portKey is a port with its protocol: 8080/TCP.
+// portKey returns a port with its protocol: 8080/TCP.
 func portKey(port krm.Node, field string) string {
 	return number(port.Get(field)) + "/" + protocol(port)
 }
@@ -55,7 +56,7 @@ func portClash(c *checker) {
 	}
 }
 
-// podPorts finds ports that two containers have, or one has twice.
+// podPorts reports ports that two containers have, or one has twice.
 func (c *checker) podPorts() {
 	owner, host := make(map[string]string), make(map[string]string)
 	for _, x := range c.facts.containers {
@@ -91,7 +92,7 @@ func (c *checker) podPorts() {
 
 func reservedName(c *checker) {
 	if c.facts.injected {
-		return // a render refuses it where the workload is injected
+		return // a render refuses these names in an injected workload
 	}
 	for _, x := range c.facts.containers {
 		if component(x.name) {
@@ -116,8 +117,8 @@ var meshProxies = []string{"istio-proxy", "linkerd-proxy", "consul-dataplane", "
 // istioInject is Istio's label of pods.
 const istioInject = "sidecar.istio.io/inject"
 
-// meshSwitches are the labels and annotations by which pods, and with some meshes
-// Namespaces, get a mesh's proxy or stay without.
+// meshSwitches are the labels and annotations with which pods, and for some meshes Namespaces, opt
+// in to a mesh's proxy or out of it.
 var meshSwitches = []struct{ key, on, off string }{
 	{istioInject, "true", "false"},
 	{"linkerd.io/inject", "enabled ingress", "disabled"},
@@ -125,8 +126,8 @@ var meshSwitches = []struct{ key, on, off string }{
 	{"kuma.io/sidecar-injection", "enabled true", "disabled false"},
 }
 
-// meshSwitch finds the switch of a mesh, "" for any, that is on in the metadata of a pod or a
-// Namespace, or off.
+// meshSwitch finds the switch of a mesh, or of any mesh if key is "", that is on, or off, in the
+// metadata of a pod or a Namespace.
 func meshSwitch(metadata krm.Node, key string, on bool) (at krm.Node, found bool) {
 	for _, x := range meshSwitches {
 		values := x.off
@@ -192,8 +193,8 @@ func proxyUser(c *checker) {
 	}
 }
 
-// longRunning are programs that run until they are stopped, by the name of their container or
-// image, beside the sidecars.
+// longRunning are programs other than the sidecars that run until they are stopped, by the name of
+// their container or image.
 //
 //go:embed longrunning.txt
 var longRunning string
@@ -220,7 +221,7 @@ func jobSidecar(c *checker) {
 	}
 }
 
-// podSecurity holds a pod against the level that its namespace enforces.
+// podSecurity checks a pod against the level that its namespace enforces.
 func podSecurity(c *checker) {
 	level := c.collected.namespaces[finding.Home(c.Namespace)].enforce
 	namespace := cmp.Or(c.Namespace, "default")
@@ -240,11 +241,10 @@ func podSecurity(c *checker) {
 	})
 }
 
-// koImage begins the images that ko builds, and then writes with their digests.
+// koImage begins references that ko replaces by the images that it builds, with their digests.
 const koImage = "ko://"
 
-// eachImage calls visit for each image that runs, but for those whose tag something else
-// writes.
+// eachImage calls visit for each image that runs, except those whose tag another tool writes.
 func (c *checker) eachImage(visit func(at krm.Node, image string)) {
 	for _, at := range images.Fields(c.Object, c.images...) {
 		image := at.Ref
@@ -302,7 +302,7 @@ func unpinnedImage(c *checker) {
 		switch {
 		case strings.Contains(image, "@sha256:"),
 			floating(image) && c.Severity("latest-image") != Off:
-		case c.collected.added[image]: // one command pins them all
+		case c.collected.added[image]: // one finding and one command for all of them
 			var added []string
 			for _, image := range slices.Sorted(maps.Keys(c.collected.added)) {
 				added = append(added, text.Shown(image))

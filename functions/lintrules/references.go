@@ -44,7 +44,7 @@ func missing(kind, hint string) func(*checker) {
 				continue
 			}
 			called := name
-			if !identity.ValidName(name) { // and perhaps what is in one
+			if !identity.ValidName(name) { // the text may be a secret
 				called = "of this name"
 			}
 			c.once(c.Namespace+"/"+name, r.Name, hint, "the package has no %s %s%s", kind, called,
@@ -95,9 +95,9 @@ func (c *checker) dangling(at krm.Node, kind, namespace, name string) {
 		"the package has no %s %s", kind, name)
 }
 
-// found reports whether an object that the one at hand names is there: in the
-// package or one beside it, in every cluster, or perhaps in a file that cannot be
-// read. So is one whose name another tool writes.
+// found reports whether a referenced object exists: in the package or one beside it, in every
+// cluster, or possibly in a file that cannot be read. A name that another tool completes counts as
+// found.
 func (c *checker) found(kind, namespace, name string) bool {
 	if c.Open || builtIn(kind, namespace, name) || images.HasVariable(name) {
 		return true
@@ -112,7 +112,7 @@ func (c *checker) found(kind, namespace, name string) bool {
 	return c.mayHold(map[string]string{"kind": kind, "name": name})
 }
 
-// named reports a name of an object of a kind that is not there.
+// named reports a reference to an object of a kind that does not exist.
 func (c *checker) named(at krm.Node, kind string) {
 	if name := at.Text(); name != "" && !c.found(kind, c.Namespace, name) {
 		c.dangling(at, kind, c.Namespace, name)
@@ -127,7 +127,7 @@ func (c *checker) podReferences() {
 		declared[v.Get("metadata", "name").Text()] = true
 	}
 	for v := range spec.Get("volumes").Items() {
-		// a claim template takes the place of its volume
+		// A claim template replaces the volume of its name.
 		if name := v.Get("name").Text(); !declared[name] {
 			c.named(v.Get("persistentVolumeClaim", "claimName"), "PersistentVolumeClaim")
 		}
@@ -136,7 +136,7 @@ func (c *checker) podReferences() {
 		declared[v.Get("name").Text()] = true
 	}
 	for _, x := range c.facts.containers {
-		// a patch: the volumes are in the manifest that it changes
+		// In a patch, the manifest that it changes has the volumes.
 		if !x.node.Get("image").Exists() {
 			continue
 		}
@@ -174,10 +174,9 @@ func (c *checker) binding() {
 		}
 		namespace, name := s.Get("namespace").Text(), s.Get("name").Text()
 		if namespace == "" {
-			namespace = c.Namespace // which kustomize fills in
+			namespace = c.Namespace // kustomize adds it
 		}
-		// A binding has to name a namespace; a ServiceAccount may leave it to
-		// kubectl -n.
+		// A binding has to name a namespace, but a ServiceAccount may leave it to kubectl -n.
 		anywhere := slices.ContainsFunc(append(c.Beside, c.Package), func(p *Package) bool {
 			account := p.collected.objects[key("ServiceAccount", "", name)]
 			return account != nil && account.anywhere
@@ -189,13 +188,13 @@ func (c *checker) binding() {
 }
 
 // referenceFields are fields that name an object of the namespace: a kind, the path in its
-// specification, in which [] is each item of a list, and the kind of the object. An Agent of
-// kagent 1.0 has an AgentTemplate and a Harness in it.
+// specification, in which [] is each item of a list, and the kind of the object. An Agent of kagent
+// 1.0 contains an AgentTemplate and a Harness.
 //
 //go:embed references.txt
 var referenceFields string
 
-// references finds fields of the table that lead nowhere.
+// references reports dangling references in fields of the table.
 func (c *checker) references() {
 	specs := map[string]krm.Node{c.Kind: c.Get("spec")}
 	if c.Kind == "Agent" {

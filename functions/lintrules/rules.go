@@ -1,7 +1,6 @@
-// Package lintrules finds mistakes in a rendered package that a cluster would show
-// only later: clashing ports, references that lead nowhere, pods that their
-// namespace will refuse. It reads the whole package once and judges one object
-// after the other; it never changes anything.
+// Package lintrules finds mistakes in a rendered package that a cluster would show only later:
+// clashing ports, dangling references, pods that their namespace refuses. It reads the whole
+// package once and checks one object after the other; it never changes anything.
 package lintrules
 
 import (
@@ -21,28 +20,30 @@ import (
 
 // Rule is one check.
 type Rule struct {
-	// Name is the key in spec.lint of the RenderConfig and, behind "lint/", the rule of findings.
+	// Name is the key in spec.lint of the RenderConfig and, after "lint/", the rule of findings.
 	Name string
-	// Severity is the default's; Off switches a rule off.
+	// Severity is the default severity; Off disables the rule.
 	Severity finding.Severity
-	// Summary says in a line what it finds. docs/reference/lint.md has a section for each.
+	// Summary describes in a line what the rule finds. docs/reference/lint.md has a section for
+	// each.
 	Summary string
 
-	// check is rendered or authored, by what it checks, or else the method that reports it.
+	// check is rendered or authored, depending on the checked form, or else the method that reports
+	// it.
 	check any
 }
 
-// Off is the severity of a rule that is switched off.
+// Off is the severity of a disabled rule.
 const Off finding.Severity = "off"
 
-// ContestedField is the rule on fields that two functions set. It needs the package as it is
-// between the functions, and KustomizeBuild needs kustomize.
+// ContestedField is the rule about fields that two functions set, which needs the package between
+// the functions. KustomizeBuild needs kustomize.
 const (
 	ContestedField = "contested-field"
 	KustomizeBuild = "kustomize-build"
 )
 
-// Rules are all checks, in the order of docs/reference/lint.md.
+// Rules returns all checks, in the order of docs/reference/lint.md.
 func Rules() []Rule {
 	return []Rule{
 		{"invalid-field", finding.Error,
@@ -123,7 +124,7 @@ func Lookup(name string) (Rule, bool) {
 	return rules[i], true
 }
 
-// CheckConfig finds rules and severities in spec.lint that do not exist.
+// CheckConfig reports rules and severities in spec.lint that do not exist.
 func CheckConfig(config *api.RenderConfig) (findings []finding.Finding) {
 	if config == nil {
 		return nil
@@ -152,10 +153,10 @@ func CheckConfig(config *api.RenderConfig) (findings []finding.Finding) {
 	return findings
 }
 
-// Package is what the rules know of all objects. Every object has to be
-// collected before the first is checked.
+// Package holds the facts about all objects for the rules. Every object has to be collected before
+// the first is checked.
 type Package struct {
-	rules  []Rule // that are on
+	rules  []Rule // the enabled ones
 	prefix string
 	images []images.Row // that the configuration names
 	// configured are the rules whose severity the configuration sets.
@@ -163,19 +164,19 @@ type Package struct {
 
 	collected collected
 
-	reported map[string]bool // what is reported once for all packages of a source
+	reported map[string]bool // findings that all packages of a source report once
 
-	// Unread are texts of files that cannot be read as manifests: objects that others ask for may
-	// be in them, and their own findings come first.
+	// Unread are texts of files that cannot be read as manifests: they may contain referenced
+	// objects, and their own findings come first.
 	Unread []string
-	// Beside is what else is applied to the cluster, whose objects count as present.
+	// Beside are packages that are applied to the same cluster, whose objects count as present.
 	Beside []*Package
 	// Open says that the package has objects that are unknown here, so that no reference can be
-	// held to lead nowhere.
+	// reported as dangling.
 	Open bool
 
-	// Evaluate reports what a level of Pod Security refuses of a pod template, of the container ""
-	// if it is of the pod itself. Without it the rule pod-security finds nothing.
+	// Evaluate reports the violations of a level of Pod Security in a pod template. The container
+	// is "" for the pod itself. Without Evaluate the rule pod-security finds nothing.
 	Evaluate func(level string, o *krm.Object, template krm.PodTemplate,
 		report func(container string, at krm.Node, message string))
 	// Schema reports the values of an object of a built-in kind that the API server refuses.
@@ -183,7 +184,7 @@ type Package struct {
 	Schema func(o *krm.Object, report func(at krm.Node, message, hint string))
 }
 
-// collected is what the objects of a package say.
+// collected holds the facts about the objects of a package.
 type collected struct {
 	objects    map[id]*object
 	namespaces map[string]namespace
@@ -194,34 +195,34 @@ type collected struct {
 	nodePorts  map[string][]finding.Ref
 	images     map[string]int
 	added      map[string]bool // images without a digest of injected containers
-	unresolved map[id]int      // references to what the package does not have
+	unresolved map[id]int      // references to objects that the package does not have
 }
 
 // id names an object; the group does not count.
 type id struct{ kind, namespace, name string }
 
-// object is what references ask of an object.
+// object holds the facts about an object that references need.
 type object struct {
 	keys map[string]bool
 	open bool // other keys may come from elsewhere
 	// anywhere says that the author left the namespace to kubectl -n.
 	anywhere bool
-	// guarded is the port at which AuthBridge checks tokens, 0 for none.
+	// guarded is the port at which AuthBridge checks tokens, or 0.
 	guarded int
 }
 
 type label struct{ namespace, key, value string }
 
-// namespace is what a Namespace says of its pods.
+// namespace holds the settings of a Namespace for its pods.
 type namespace struct {
 	enforce string // Pod Security level
-	// mesh is the label that makes a mesh inject every pod, and by the one by which a pod
-	// stays out.
+	// mesh is the label that makes a mesh inject every pod, and by is the key with which a pod opts
+	// out.
 	mesh, by string
 }
 
-// New prepares a package. config may be nil; CheckConfig has found what is
-// wrong with it. prefix is that of labels and annotations.
+// New returns a package without objects. config may be nil; CheckConfig reports its errors. prefix
+// is the prefix of labels and annotations.
 func New(config *api.RenderConfig, prefix string) *Package {
 	images, _ := images.Rows(config)
 	p := (&Package{prefix: prefix, images: images, configured: make(map[string]bool),
@@ -243,8 +244,8 @@ func New(config *api.RenderConfig, prefix string) *Package {
 	return p
 }
 
-// Next prepares another package of the same source, such as what one of its
-// kustomizations builds. What is reported once is reported once for all of them.
+// Next returns another package of the same source, such as the output of one of its kustomizations.
+// Findings that are reported once are reported once for all of them.
 func (p *Package) Next() *Package {
 	return &Package{
 		rules: p.rules, prefix: p.prefix, images: p.images, configured: p.configured,
@@ -260,7 +261,7 @@ func (p *Package) Next() *Package {
 	}
 }
 
-// Severity returns the severity of a rule as configured, and Off for one that is off.
+// Severity returns the configured severity of a rule, and Off for a disabled one.
 func (p *Package) Severity(name string) finding.Severity {
 	for _, r := range p.rules {
 		if r.Name == name {
@@ -270,7 +271,7 @@ func (p *Package) Severity(name string) finding.Severity {
 	return Off
 }
 
-// checker judges one object.
+// checker checks one object.
 type checker struct {
 	*Package
 	*krm.Object
@@ -280,7 +281,7 @@ type checker struct {
 	author  Author
 	ignored []string
 
-	lock      *api.ImageLock // for an object as its author wrote it, nil for none
+	lock      *api.ImageLock // for an object as its author wrote it; may be nil
 	artifacts []images.Image
 
 	rule     Rule
@@ -290,7 +291,7 @@ type checker struct {
 // rendered is a check of an object as it was rendered.
 type rendered = func(*checker)
 
-// run makes the checks of a type.
+// run runs the checks of a type.
 func run[Check ~func(*checker)](c *checker) []finding.Finding {
 	for _, c.rule = range c.rules {
 		if check, ok := c.rule.check.(Check); ok && !slices.Contains(c.ignored, c.rule.Name) {
@@ -300,21 +301,21 @@ func run[Check ~func(*checker)](c *checker) []finding.Finding {
 	return c.findings
 }
 
-// Author returns what the author wrote of a value of an object that is checked. It is
-// called where there is something to report.
+// Author returns the author's source of a value of a checked object. It is called only for
+// findings.
 type Author func(at krm.Node) Authored
 
-// Authored is where a value comes from.
+// Authored is the source of a value.
 type Authored struct {
-	// Object is the author's, or a patch that sets the value; nil where there is none.
+	// Object is the author's object, or a patch that sets the value; it may be nil.
 	Object *krm.Object
 	// Generated says that the checked object was generated for Object.
 	Generated bool
-	// Place is where a patch of another form sets the value, in the place of Object.
+	// Place is the place at which a patch of another form sets the value. It replaces Object.
 	Place *finding.Place
 }
 
-// report adds a finding of the rule at hand, at its place in the author's file.
+// report adds a finding of the current rule, at its place in the author's file.
 func (c *checker) report(at krm.Node, hint, message string, values ...any) {
 	f := c.Finding(c.rule.Severity, "lint/"+c.rule.Name, at, fmt.Sprintf(message, values...), hint)
 	var from Authored
@@ -338,8 +339,8 @@ func (c *checker) report(at krm.Node, hint, message string, values ...any) {
 	c.findings = append(c.findings, f)
 }
 
-// ledBy adds to the hint of a finding on a generated object what it was made
-// for, and the author's field that leads to it where one has its value.
+// ledBy adds to the hint of a finding about a generated object the object that it was generated
+// for, and the author's field with the same value, if there is one.
 func (c *checker) ledBy(f *finding.Finding, author *krm.Object, at krm.Node) string {
 	why := "the object is generated for " + author.Ref.String()
 	if n, ok := sole(author.Get("spec"), at); ok {
@@ -352,8 +353,8 @@ func (c *checker) ledBy(f *finding.Finding, author *krm.Object, at krm.Node) str
 	return f.Hint + "; " + why
 }
 
-// sole finds the value of a scalar in what an author wrote: the only one under
-// the same key, or else the only one, unless that is a number.
+// sole finds the value of a scalar in an author's text: the only one under the same key, or else
+// the only one, unless that is a number.
 func sole(root, scalar krm.Node) (krm.Node, bool) {
 	if !scalar.IsScalar() {
 		return krm.Node{}, false
@@ -378,7 +379,7 @@ func sole(root, scalar krm.Node) (krm.Node, bool) {
 	return krm.Node{}, false
 }
 
-// once reports a finding one time for the package, however many objects have it.
+// once reports a finding once for the package, even if several objects have it.
 func (c *checker) once(key string, at krm.Node, hint, message string, values ...any) {
 	if key = c.rule.Name + " " + key; !c.reported[key] {
 		c.reported[key] = true
@@ -395,7 +396,7 @@ func Ignored(o *krm.Object) (names []string) {
 	return names
 }
 
-// Check judges an object as it was rendered.
+// Check checks an object as it was rendered.
 func (p *Package) Check(o *krm.Object, author Author) []finding.Finding {
 	c := checker{Package: p, Object: o, author: author, facts: &pod{}}
 	if c.pod, c.isPod = o.PodTemplate(); c.isPod {

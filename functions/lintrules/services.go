@@ -13,10 +13,10 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// bypassAuthProxy looks at where the ports of a Service end, and at the list of ports that
-// iptables leave alone.
+// bypassAuthProxy reports ports of a Service that bypass the proxy, and excluded ports of the
+// agent.
 func bypassAuthProxy(c *checker) {
-	// with auth-proxy, the render has its own finding
+	// With auth-proxy, the render has its own finding.
 	if c.facts.inbound != 0 && c.facts.authProxy == 0 {
 		c.openAgent()
 	}
@@ -39,8 +39,8 @@ func bypassAuthProxy(c *checker) {
 	}
 }
 
-// past names the proxy that does not check what arrives at a port of a pod, and the remedy;
-// "" where it does, or the pod has none.
+// past returns the proxy that does not check requests to a port of a pod, and the remedy. It is ""
+// if the proxy checks them, or the pod has none.
 func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 	guarded := p.guarded(pod)
 	switch {
@@ -55,7 +55,7 @@ func (p *Package) past(pod *pod, number int) (proxy, hint string) {
 	return "", ""
 }
 
-// guarded is the port that AuthBridge's reverse proxy takes from the agent of a pod, 0 for none.
+// guarded returns the port that AuthBridge's reverse proxy takes from the agent of a pod, or 0.
 func (p *Package) guarded(pod *pod) int {
 	if facts := p.collected.objects[key("ConfigMap",
 		pod.ref.Namespace, pod.config)]; pod.config != "" && facts != nil {
@@ -64,7 +64,7 @@ func (p *Package) guarded(pod *pod) int {
 	return 0
 }
 
-// httpOnly looks at the protocols that Services name for the port of AuthBridge's reverse proxy.
+// httpOnly reports protocols that Services name for the port of AuthBridge's reverse proxy.
 func httpOnly(c *checker) {
 	if c.Kind != "Service" {
 		return
@@ -90,8 +90,8 @@ func httpOnly(c *checker) {
 	}
 }
 
-// reached is the port of the pod at which a port of a Service ends, 0 for none, with the field
-// that says so and the container.
+// reached returns the port of the pod to which a port of a Service leads, or 0, with its field and
+// the container.
 func (p *pod) reached(port krm.Node) (at krm.Node, number int, owner string) {
 	at = port.Get("targetPort")
 	if !at.IsScalar() {
@@ -105,7 +105,7 @@ func (p *pod) reached(port krm.Node) (at krm.Node, number int, owner string) {
 	return at, number, owner
 }
 
-// openAgent finds the agent's own port in the list of those that iptables leave alone.
+// openAgent reports the agent's own port in the list of ports that iptables do not redirect.
 func (c *checker) openAgent() {
 	agent := identity.AgentContainer(c.pod)
 	for p := range agent.Get("ports").Items() {
@@ -118,15 +118,15 @@ func (c *checker) openAgent() {
 					"excludeInboundPorts has port %d of %s, which is then open to requests "+
 						"without a token", number, agent.Get("name").Text())
 			}
-			return // others are for metrics and the like
+			return // further ports are for metrics and the like
 		}
 	}
 }
 
-// reverseProxy is where AuthBridge's configuration has the port that it takes from the agent.
+// reverseProxy matches the port that AuthBridge takes from the agent in AuthBridge's configuration.
 var reverseProxy = text.Pattern(`(?m)^  reverse_proxy_addr: ":([0-9]+)"$`)
 
-// guardedPort reads the port at which AuthBridge checks tokens, 0 for none.
+// guardedPort returns the port at which AuthBridge checks tokens, or 0.
 func guardedPort(config string) int {
 	m := reverseProxy().FindStringSubmatch(config)
 	if m == nil || !strings.Contains(config, "- name: jwt-validation\n") {
@@ -136,15 +136,15 @@ func guardedPort(config string) int {
 	return port
 }
 
-// duplicateTarget finds objects that conflict over one workload, or where only
-// one takes effect.
+// duplicateTarget reports objects that conflict over one workload, or of which only one takes
+// effect.
 func duplicateTarget(c *checker) {
 	switch c.Kind {
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(c.Object)
 		if first := c.collected.scalers[target][0]; first != c.Ref {
 			c.report(c.Get("spec", "scaleTargetRef"), "keep one: two autoscalers undo each "+
-				"other's work, and a ScaledObject creates "+"an autoscaler",
+				"other's work, and a ScaledObject creates an autoscaler",
 				"%s scales %s %s already", first, target.kind, target.name)
 		}
 	case "PodDisruptionBudget":

@@ -20,9 +20,8 @@ var validatePage string
 
 const functionValidate = "validate"
 
-// Validate judges what leaves the render by what nobody would notice in it: labels and kinds that
-// look like those that are read, and are not. It is a function, not a rule that a configuration
-// turns off.
+// Validate checks the rendered objects for labels and kinds that look like known ones but are not
+// read, which would go unnoticed. It is a function, not a rule that a configuration can disable.
 func Validate() contract.Function {
 	return contract.Function{
 		Name:    functionValidate,
@@ -32,7 +31,7 @@ func Validate() contract.Function {
 	}
 }
 
-// validator judges the objects of a package.
+// validator checks the objects of a package.
 type validator struct{ pkg *contract.Package }
 
 func beginValidate(p *contract.Package) contract.Steps {
@@ -50,7 +49,7 @@ func beginValidate(p *contract.Package) contract.Steps {
 	}}
 }
 
-// unreadLabels finds labels that are meant to opt in or out, and do not.
+// unreadLabels reports labels that look like opting in or out and have no effect.
 func (s *validator) unreadLabels(u *contract.Unit) {
 	o := u.Object
 	opt, prefix := s.pkg.Prefix()+"/inject", s.pkg.Prefix()+"/"
@@ -117,7 +116,7 @@ func (s *validator) unreadLabels(u *contract.Unit) {
 	}
 }
 
-// withoutContainers reports an object that asks for injection and has no list of containers.
+// withoutContainers reports an object that opts in and has no list of containers.
 func (s *validator) withoutContainers(u *contract.Unit, label krm.Node) {
 	o := u.Object
 	message, hint, at := "has no pod template", "remove the label", label
@@ -169,9 +168,9 @@ func (s *validator) wrongKind(u *contract.Unit) {
 	}
 }
 
-// meansInject reports whether a label or annotation is a slip of the pen away from the one
-// that opts in: in its name, in its prefix, or with a prefix that lacks the domain's end. So
-// is one with our domain, or named enabled.
+// meansInject reports whether a label or annotation is one edit away from the one that opts in: in
+// its name, in its prefix, or with a prefix without the end of the domain. A key with Armature's
+// own domain, or named enabled, also counts.
 func meansInject(key, prefix string) bool {
 	domain, name, ok := strings.Cut(key, "/")
 	if key == prefix+"/enabled" || key == keys.Group+"/inject" {
@@ -181,13 +180,13 @@ func meansInject(key, prefix string) bool {
 		name != "inject" || domain == stem(prefix) || text.Near(domain, prefix))
 }
 
-// stem of a prefix is its first label: kagenti of kagenti.io.
+// stem returns the first label of a prefix: kagenti of kagenti.io.
 func stem(prefix string) string {
 	first, _, _ := strings.Cut(prefix, ".")
 	return first
 }
 
-// unreadKind finds custom resources that look like those that are read, and are not.
+// unreadKind reports custom resources that look like known ones but are not read.
 func (s *validator) unreadKind(u *contract.Unit) {
 	o, kinds := u.Object, s.pkg.Kinds
 	unread := func(hint string) {
@@ -213,8 +212,8 @@ func (s *validator) unreadKind(u *contract.Unit) {
 	unread("known are " + strings.Join(known, ", "))
 }
 
-// secondConfig reports a configuration below the folder that is rendered. That of the
-// folder itself is nobody's second: a flag may have named another.
+// secondConfig reports a configuration below the rendered folder. The configuration of the folder
+// itself is not a second one, even if a flag names another.
 func (s *validator) secondConfig(u *contract.Unit) {
 	file := u.Object.Origin.File
 	if name := path.Base(file); file == "armature.yaml" ||
