@@ -20,8 +20,11 @@ var Whole = Ratio{ratioParts}
 
 // ParseRatio reads a ratio from a decimal number.
 func ParseRatio(text string) (Ratio, error) {
+	if len(text) > maxDigits || strings.ContainsAny(text, "/xXbBoOpP_") {
+		return Ratio{}, fmt.Errorf("%.*q is not a number", maxDigits, text)
+	}
 	r, ok := new(big.Rat).SetString(text)
-	if !ok || strings.ContainsAny(text, "/xXbBoOpP_") {
+	if !ok {
 		return Ratio{}, fmt.Errorf("%q is not a number", text)
 	}
 	if r.Sign() <= 0 || r.Cmp(big.NewRat(1, 1)) > 0 {
@@ -93,11 +96,14 @@ func Parse(text string) (*big.Rat, error) {
 	if end >= 0 {
 		number, suffix = number[:end], number[end:]
 	}
-	v, ok := new(big.Rat).SetString(number)
 	switch {
 	case strings.HasPrefix(text, "-"):
 		return nil, fmt.Errorf("%q is negative", text)
-	case !ok || len(number) > maxDigits || strings.Trim(number, ".") == "":
+	case len(number) > maxDigits || strings.Trim(number, ".") == "":
+		return nil, fmt.Errorf("%.*q is not a quantity", 2*maxDigits, text)
+	}
+	v, ok := new(big.Rat).SetString(number)
+	if !ok {
 		return nil, fmt.Errorf("%q is not a quantity", text)
 	}
 	scale, err := parseSuffix(suffix)

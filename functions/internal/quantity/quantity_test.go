@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+	"time"
 
 	"gopkg.in/inf.v0"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -179,6 +180,22 @@ func TestBadQuantities(t *testing.T) {
 		if have, err := CPU(text, half); err == nil {
 			t.Errorf("%q gives %s", text, have)
 		}
+	}
+}
+
+// TestLongNumbers: a long number is refused before it is parsed, which takes time quadratic in its
+// length.
+func TestLongNumbers(t *testing.T) {
+	start := time.Now()
+	long := strings.Repeat("9", 4<<20)
+	if _, err := Parse(long); err == nil {
+		t.Error("a quantity of 4 million digits is accepted")
+	}
+	if _, err := ParseRatio("0." + long); err == nil {
+		t.Error("a ratio of 4 million digits is accepted")
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("refusing long numbers took %s", took)
 	}
 }
 
