@@ -79,15 +79,18 @@ func (p Port) Authored() bool { return p.Agent || p.Declared }
 // TargetPortAnnotation returns the annotation with the port of the agent.
 func (s *Settings) TargetPortAnnotation() string { return s.Prefix + "/" + TargetPort }
 
-// FreePort returns the first free port of the pod from a given one on.
+// FreePort returns the first free port of the pod from a given one on, or the given one if none is
+// free.
 func (s *Settings) FreePort(from int, declared []int) int {
-	taken := s.Ports()
-	for port := from; ; port = port%65535 + 1 {
+	taken, port := s.Ports(), from
+	for range 1 << 16 {
 		if !slices.Contains(declared, port) &&
 			!slices.ContainsFunc(taken, func(p Port) bool { return p.Number == port }) {
 			return port
 		}
+		port = port%65535 + 1
 	}
+	return from
 }
 
 // portClashes reports settings that put two listeners on one port.
