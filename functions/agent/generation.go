@@ -11,6 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/contract"
 	"github.com/armature-dev/armature/functions/foreign"
 	"github.com/armature-dev/armature/functions/internal/node"
+	"github.com/armature-dev/armature/functions/internal/scalar"
 	"github.com/armature-dev/armature/functions/krm"
 	"github.com/armature-dev/armature/functions/text"
 )
@@ -149,11 +150,11 @@ func notes(o *krm.Object, config *api.RenderConfigSpec, prefix string) (notes []
 
 // card returns an AgentCard, which keeps the agent known to discovery.
 func card(o *krm.Object, prefix string) []byte {
-	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " + o.Name +
-		"-card\n"
+	text := "apiVersion: " + prefix + "/v1alpha1\nkind: AgentCard\nmetadata:\n  name: " +
+		scalar.PlainText(o.Name+"-card") + "\n"
 	if o.Namespace != "" {
-		text += "  namespace: " + o.Namespace + "\n"
+		text += "  namespace: " + scalar.PlainText(o.Namespace) + "\n"
 	}
-	return []byte(text + "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: " + o.Name +
-		"\n  syncPeriod: 30s\n")
+	return []byte(text + "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: " +
+		scalar.PlainText(o.Name) + "\n  syncPeriod: 30s\n")
 }
