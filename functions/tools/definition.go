@@ -4,6 +4,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -299,6 +300,18 @@ func Parse(data []byte, name string, lock *api.ImageLock) ([]Server, []finding.F
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
 		return nil, fail("it cannot be read: " + err.Error())
+	}
+	// Fields that the decoder ignores or overwrites would mislead a reader.
+	written, err := text.CanonicalJSON(data)
+	read, err2 := json.Marshal(f)
+	if err = cmp.Or(err, err2); err == nil {
+		read, err = text.CanonicalJSON(read)
+	}
+	if err != nil {
+		return nil, fail("it cannot be read: " + err.Error())
+	}
+	if !bytes.Equal(written, read) {
+		return nil, fail("it has fields that are not part of the definitions")
 	}
 	if f.APIVersion != keys.V1alpha1 || f.Kind != kind {
 		return nil, fail(fmt.Sprintf("it is not a %s of %s", kind, keys.V1alpha1))

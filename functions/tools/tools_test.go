@@ -290,6 +290,9 @@ func TestFile(t *testing.T) {
 		"unknown field": strings.Replace(string(text), `"kind": "T`, `"x": 1, "kind": "T`, 1),
 		"another kind":  strings.Replace(string(text), "ToolDefinitions", "Tools", 1),
 		"no JSON":       "x",
+		"more text":     string(text) + "{}",
+		"a field twice": strings.Replace(string(text), `"name": `, `"name": "x", "name": `, 1),
+		"another case":  strings.Replace(string(text), `"name": `, `"Name": "x", "name": `, 1),
 	} {
 		if _, findings := tools.Parse([]byte(edited), tools.File, lock); !finding.Failed(findings) {
 			t.Errorf("%s: %v", what, findings)
