@@ -18,6 +18,10 @@ import (
 // maxPrompt bounds the length of a prompt, which has to fit into a ConfigMap.
 const maxPrompt = 512 << 10
 
+// maxSteps bounds the nodes of a template that are executed, because nodes without output are not
+// bounded by maxPrompt.
+const maxSteps = 400_000
+
 // promptOf returns the instruction that kagent derives from a system message with a promptTemplate:
 // a Go template that includes texts of ConfigMaps.
 func promptOf(e *expander, d *declarative, message string, tools ...[]string) string {
@@ -103,6 +107,7 @@ type prompter struct {
 	texts   map[string]string
 	fields  map[string]any // texts, and lists of texts
 	ranging bool
+	steps   int
 	out     strings.Builder
 }
 
@@ -117,6 +122,9 @@ func (t *prompter) write(text string) error {
 // list executes nodes with a value for the dot.
 func (t *prompter) list(list *parse.ListNode, dot any) (err error) {
 	for i := 0; list != nil && err == nil && i < len(list.Nodes); i++ {
+		if t.steps++; t.steps > maxSteps {
+			return fmt.Errorf("the template takes more than %d steps", maxSteps)
+		}
 		switch n := list.Nodes[i].(type) {
 		case *parse.TextNode:
 			err = t.write(string(n.Text))

@@ -40,6 +40,7 @@ func TestPrompt(t *testing.T) {
 		`{{include`:                                                               "unclosed action",
 		`{{range .ToolNames}}{{break}}{{end}}`:                                    "not expanded",
 		strings.Repeat(`{{range .ToolNames}}{{include "own/b"}}{{end}}`, 200_000): "bytes",
+		`{{range .ToolNames}}` + strings.Repeat(`{{if $.AgentName}}{{end}}`, 210_000) + `{{end}}`: "steps",
 	} {
 		spec, err := json.Marshal(map[string]any{"description": "d",
 			"skills": map[string]any{"refs": []string{"example/skill:v1"}},
