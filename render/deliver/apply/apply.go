@@ -35,7 +35,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// Options say how to apply. The zero value takes nothing from anybody.
+// Options control an apply or delete. The zero value takes no objects or fields from others.
 type Options struct {
 	// ForceConflicts names the field managers whose fields may be taken over.
 	ForceConflicts []string
@@ -43,24 +43,24 @@ type Options struct {
 	Adopt []Package
 	// Recreate deletes and creates objects whose change an immutable field forbids.
 	Recreate bool
-	// Replace allows a plan that prunes all that the package had, which is most
+	// Replace allows a plan that prunes every object that the package had. Such a plan is most
 	// likely another package under the same name.
 	Replace bool
-	// PruneShared allows to prune namespaces and CRDs in which other packages have
-	// objects, which go with them.
+	// PruneShared allows pruning namespaces and CRDs that hold objects of other packages, which are
+	// deleted with them.
 	PruneShared bool
-	// Wait until all objects are healthy, and pruned ones gone.
+	// Wait until all objects are healthy and pruned objects are deleted.
 	Wait bool
 	// Timeout of each wait; 0 is five minutes.
 	Timeout time.Duration
 	// HealthChecks decide in place of kstatus whether objects of their kinds are healthy.
 	HealthChecks health.Checks
-	// Nudge pods that mount a changed ConfigMap, so that they see it at once.
+	// Nudge pods that mount a changed ConfigMap, so that they see the change immediately.
 	Nudge bool
-	// Confirm is called before the first write of a plan that deletes something; nil
-	// agrees. Its error ends the apply.
+	// Confirm is called before the first write of a plan that deletes something. Nil agrees to
+	// every plan. An error ends the apply.
 	Confirm func(*Plan) error
-	// Tell receives progress messages, from several goroutines; it may be nil. Those to
+	// Tell receives progress messages from several goroutines. It may be nil. Messages that should
 	// be kept begin with "warning: " or "nudged ".
 	Tell func(string)
 }
@@ -73,8 +73,8 @@ func (o Options) tell(format string, args ...any) {
 
 func (o Options) timeout() time.Duration { return cmp.Or(o.Timeout, 5*time.Minute) }
 
-// ErrRefused says that a plan cannot be carried out; its steps say why. Nothing
-// was written.
+// ErrRefused means that a plan cannot be carried out and nothing was written. The steps of the plan
+// contain the reasons.
 var ErrRefused = errors.New("nothing was applied")
 
 // Plan reports what Apply would do. It sends a dry run of every object that would
@@ -88,8 +88,8 @@ func (c *Cluster) Plan(ctx context.Context, p Package, objects []Object,
 	return propose(ctx, c, p, objects, opt)
 }
 
-// Apply a package. The plan comes back with what was done, or with what was
-// meant to be done where the error is ErrRefused.
+// Apply applies a package. It returns the plan with what was done, or with what would have been
+// done if the error is ErrRefused.
 func (c *Cluster) Apply(ctx context.Context, p Package, objects []Object,
 	opt Options) (*Plan, error) {
 	c, err := c.session(ctx, opt.Tell)
@@ -124,9 +124,9 @@ func propose(ctx context.Context, c *Cluster, p Package, objects []Object,
 	return compare(ctx, c, &Plan{Package: p, Steps: steps, opt: opt})
 }
 
-// exclusively carries out what propose plans, with the lease of the package. Where
-// somebody else wrote between the plan and the lease, the plan is made again with
-// it. A plan that writes nothing needs none.
+// exclusively acquires the lease of the package and carries out the plan that propose returns. If
+// another client wrote between the plan and the lease, it plans again. A plan that writes nothing
+// needs no lease.
 func exclusively(ctx context.Context, c *Cluster, opt Options,
 	propose func() (*Plan, error)) (plan *Plan, began bool, err error) {
 	agreed := make(map[ID]bool)
@@ -174,14 +174,14 @@ func exclusively(ctx context.Context, c *Cluster, opt Options,
 			err = carryOut(ctx, c, plan)
 			c.requests.lease = nil
 		}
-		l.release(plan != nil && plan.gone)
+		l.release(plan != nil && plan.deleted)
 		return plan, began, err
 	}
 }
 
-// carryOut does what a plan says, but for the wait. A delete leaves the namespace of the
-// inventory, and the inventory with it, to the end; it keeps the inventory while
-// finalizers keep others.
+// carryOut carries out a plan, without the final wait. A delete removes the namespace of the
+// inventory, and with it the inventory, last; it keeps the inventory while finalizers keep other
+// objects.
 func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
 	p.old.Entries, p.old.Complete, p.old.Deleting = p.union(), false, p.deletes
 	if err := save(ctx, c, p.old); err != nil {
@@ -198,7 +198,7 @@ func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
 	p.old.Entries, p.old.Hooks, p.old.Complete = p.remaining(), p.hooksDone(), !p.deletes
 	if last := len(p.Steps) - 1; p.deletes &&
 		(len(p.old.Entries) == 0 || p.Steps[last].rank.stage == home && p.Steps[last].Done) {
-		p.gone = true
+		p.deleted = true
 		err := c.client.Delete(ctx, p.old.stored, client.Preconditions{UID: &p.old.stored.UID})
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the inventory of %s: %w", p.Package, brief{err})
@@ -214,8 +214,8 @@ func carryOut(ctx context.Context, c *Cluster, p *Plan) error {
 	return nil
 }
 
-// perform carries out the steps of one rank at once, when what they depend on is ready.
-// New CRDs are served after it, and hooks have run.
+// perform carries out the steps of one rank in parallel, as soon as their dependencies are ready.
+// It returns when new CRDs are served and hooks have run.
 func perform(ctx context.Context, c *Cluster, p *Plan, group []*Step) error {
 	work := slices.DeleteFunc(having(group, Create, Change, Recreate, Run, Prune),
 		func(s *Step) bool { return s.Done })
@@ -244,8 +244,8 @@ func perform(ctx context.Context, c *Cluster, p *Plan, group []*Step) error {
 	return complete(ctx, c, p, having(work, Run))
 }
 
-// awaitNeeded waits until all that some steps depend on is ready; hooks that run after
-// the other objects depend on the health of all.
+// awaitNeeded waits until the dependencies of some steps are ready. Hooks that run after the other
+// objects depend on the health of all of them.
 func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
 	var needed []*Step
 	var waiting []string
@@ -269,8 +269,8 @@ func awaitNeeded(ctx context.Context, c *Cluster, p *Plan, work []*Step) error {
 	return multi.Errors(err, each("", waiting))
 }
 
-// union is what an inventory has before the first write: all that was and all that is to
-// be. What is recreated loses its UID: it will have another one.
+// union returns the entries of the inventory before the first write: all previous and all desired
+// objects. Objects that are recreated lose their UID, because they will get another one.
 func (p *Plan) union() map[ID]Entry {
 	entries := maps.Clone(p.old.Entries)
 	for _, s := range having(p.Steps, Create, Change, Recreate, Run, Unchanged) {
@@ -286,14 +286,14 @@ func (p *Plan) union() map[ID]Entry {
 	return entries
 }
 
-// remaining is what the inventory has after what was done.
+// remaining returns the entries of the inventory after the steps that were done.
 func (p *Plan) remaining() map[ID]Entry {
 	entries := make(map[ID]Entry)
 	for _, s := range p.Steps {
 		e, had := p.old.Entries[s.ID]
 		switch {
-		case s.want.local != "", s.after.gone,
-			s.want.author == nil && s.Action == Skip && !s.after.ours:
+		case s.want.local != "", s.after.deleted,
+			s.want.author == nil && s.Action == Skip && !s.after.stays:
 			continue
 		case s.want.hook != nil && s.after.written != nil:
 			e = Entry{ID: s.ID, Version: s.Version, UID: s.after.written.GetUID()}

@@ -20,15 +20,15 @@ type scaler struct {
 	defaultKind string
 }
 
-// scalers are the kinds that own the replicas of what they point to.
+// scalers are the kinds that own the replicas of their target.
 var scalers = [...]scaler{
 	{schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}, "v2", ""},
 	{schema.GroupKind{Group: "keda.sh", Kind: "ScaledObject"}, "v1alpha1", "Deployment"},
 }
 
-// findScaled marks objects whose replicas an autoscaler of the package or the cluster sets.
-// An autoscaler that is pruned, with what it created, does not count: the replicas are the
-// package's again.
+// findScaled marks objects whose replicas an autoscaler of the package or the cluster sets. An
+// autoscaler that is pruned, and every autoscaler that it created, does not count: the package owns
+// the replicas again.
 func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 	dropped := make(map[types.UID]bool)
 	var namespaces []string
@@ -47,7 +47,7 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 			if err == nil {
 				found, err = c.list(ctx, m.GroupVersionKind, namespaces)
 			}
-			// What they scaled shows as a conflict; a CRD may just have gone.
+			// Their targets show as conflicts. A CRD may just have been deleted.
 			if err != nil && !errors.Is(err, errNotServed) && !apierrors.IsForbidden(err) &&
 				!apierrors.IsNotFound(err) {
 				return fmt.Errorf("looking for autoscalers: %w", err)
@@ -59,18 +59,18 @@ func findScaled(ctx context.Context, c *Cluster, p *Plan) error {
 			}
 		}
 		for _, u := range found {
-			goes := dropped[u.GetUID()] || slices.ContainsFunc(u.GetOwnerReferences(),
+			deleted := dropped[u.GetUID()] || slices.ContainsFunc(u.GetOwnerReferences(),
 				func(r metav1.OwnerReference) bool { return dropped[r.UID] })
 			if target := p.wanted[kind.target(&u)]; target != nil {
-				target.seen.scaled = target.seen.scaled || !goes
-				target.seen.unscaled = target.seen.unscaled || goes
+				target.seen.scaled = target.seen.scaled || !deleted
+				target.seen.unscaled = target.seen.unscaled || deleted
 			}
 		}
 	}
 	return nil
 }
 
-// target returns what an autoscaler scales. The API server reports an invalid reference.
+// target returns the object that an autoscaler scales. The API server reports an invalid reference.
 func (s scaler) target(u *unstructured.Unstructured) ID {
 	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "scaleTargetRef")
 	kind := schema.FromAPIVersionAndKind(cmp.Or(ref["apiVersion"], "apps/v1"),

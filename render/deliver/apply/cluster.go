@@ -28,7 +28,7 @@ import (
 
 type liveObject = *unstructured.Unstructured
 
-// Cluster is where packages are applied.
+// Cluster is a connection to the cluster to which packages are applied.
 type Cluster struct {
 	config        *rest.Config
 	http          *http.Client
@@ -38,11 +38,11 @@ type Cluster struct {
 	leaseDuration time.Duration
 }
 
-// parallel is how many requests are sent at once. More do not make an API server
+// parallel is the number of requests that are sent in parallel. More do not make an API server
 // faster.
 const parallel = 24
 
-// Connect to a cluster. Nothing is sent before the first call.
+// Connect returns a connection to a cluster. It sends no request.
 func Connect(config *rest.Config) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 {
@@ -60,8 +60,8 @@ func Connect(config *rest.Config) (*Cluster, error) {
 	return c, nil
 }
 
-// session is the same cluster for one command: it asks again which kinds are served,
-// and reports outages to tell. Questions about kinds end with ctx, the command's.
+// session returns a copy of the cluster for one command. It discovers the served kinds again and
+// reports outages to tell. Discovery requests end with ctx, which is the context of the command.
 func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, error) {
 	s := *c
 	next := cmp.Or(c.http.Transport, http.DefaultTransport)
@@ -87,12 +87,12 @@ func (c *Cluster) session(ctx context.Context, tell func(string)) (*Cluster, err
 	return &s, nil
 }
 
-// errNotServed says that the cluster has no such kind.
+// errNotServed means that the cluster does not serve the kind.
 var errNotServed = errors.New("the cluster does not serve this kind")
 
-// served returns the mapping of a kind, in the given version, or in another one if that is not
-// served. The error is errNotServed only if the API server says so, and says so now: aggregated
-// discovery omits a group whose server is down, and to take that for "gone" would lose objects.
+// served returns the mapping of a kind in the given version, or in another version if that is not
+// served. The error is errNotServed only if the API server currently reports that. Aggregated
+// discovery omits a group whose server is down, and to take that for deleted would lose objects.
 func (c *Cluster) served(gvk schema.GroupVersionKind) (m *meta.RESTMapping, err error) {
 	m, err = c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	if meta.IsNoMatchError(err) {
@@ -110,7 +110,7 @@ func (c *Cluster) served(gvk schema.GroupVersionKind) (m *meta.RESTMapping, err 
 	return m, nil
 }
 
-// get reads an object; nil where there is none.
+// get reads an object. It returns nil if the object does not exist.
 func (c *Cluster) get(ctx context.Context, gvk schema.GroupVersionKind, id ID) (liveObject, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
@@ -124,8 +124,8 @@ func (c *Cluster) get(ctx context.Context, gvk schema.GroupVersionKind, id ID) (
 	return u, nil
 }
 
-// list returns objects of a kind in some namespaces: with one request if that is allowed, else with
-// one for each.
+// list returns the objects of a kind in some namespaces, with one request if that is allowed, or
+// else with one request per namespace.
 func (c *Cluster) list(ctx context.Context, gvk schema.GroupVersionKind, namespaces []string,
 	options ...client.ListOption) (items []unstructured.Unstructured, err error) {
 	in := func(namespace string) error {
@@ -152,7 +152,7 @@ func (c *Cluster) list(ctx context.Context, gvk schema.GroupVersionKind, namespa
 	return items, nil
 }
 
-// title names an object for people.
+// title returns the kind, namespace and name of an object for people.
 func title(id ID) string {
 	if id.Namespace == "" {
 		return id.GroupKind.Kind + " " + id.Name

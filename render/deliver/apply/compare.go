@@ -20,12 +20,11 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// compare completes a plan that has the objects of the package: it asks the cluster what
-// an apply would change. It writes nothing: the API server says by a dry run without
-// force what would be a conflict.
+// compare completes a plan that contains the objects of the package by comparing them with the
+// cluster. It writes nothing: conflicts come from a dry run without force.
 func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	var err error
-	// first: a later write by others changes its version
+	// The inventory is read first, because a later write of another client changes its version.
 	if p.old, err = c.Inventory(ctx, p.Package); err != nil {
 		return nil, err
 	}
@@ -41,7 +40,7 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	}
 	p.Steps = append(p.Steps,
 		slices.DeleteFunc(former, func(s *Step) bool { return p.wanted[s.ID] != nil })...)
-	found, err := look(ctx, c, p.Package, p.Steps)
+	found, err := findLive(ctx, c, p.Package, p.Steps)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	p.Steps = slices.DeleteFunc(p.Steps,
 		func(s *Step) bool { return s.want.author == nil && s.seen.live == nil })
 	for _, find := range []func(context.Context, *Cluster, *Plan) error{
-		findHeld, findScaled, tryAll} {
+		findRetained, findScaled, tryAll} {
 		if err := find(ctx, c, p); err != nil {
 			return nil, err
 		}
@@ -60,8 +59,8 @@ func compare(ctx context.Context, c *Cluster, p *Plan) (*Plan, error) {
 	return p, nil
 }
 
-// stepsOf returns the objects of an inventory. It omits those whose CRD was deleted, since they
-// were deleted with it.
+// stepsOf returns a step for each object of an inventory. It omits objects whose CRD was deleted,
+// since they were deleted with it.
 func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*Step, err error) {
 	for _, e := range inOrder(entries) {
 		m, err := c.served(e.GroupKind.WithVersion(e.Version))
@@ -75,10 +74,10 @@ func stepsOf(ctx context.Context, c *Cluster, entries map[ID]Entry) (steps []*St
 	return steps, nil
 }
 
-// look finds the live objects of some steps: those that carry the package's labels by one
-// LIST for each kind, and the others one by one.
-func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liveObject, error) {
-	kinds := make(map[schema.GroupVersionKind][]string) // their namespaces
+// findLive returns the live objects of some steps. It finds objects with the labels of the package
+// by one LIST per kind, and the remaining ones by one GET each.
+func findLive(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liveObject, error) {
+	kinds := make(map[schema.GroupVersionKind][]string) // the namespaces of each kind
 	for _, s := range steps {
 		if in := kinds[s.seen.reads]; s.seen.reads.Kind != "" && !slices.Contains(in, s.Namespace) {
 			kinds[s.seen.reads] = append(in, s.Namespace)
@@ -116,8 +115,8 @@ func look(ctx context.Context, c *Cluster, p Package, steps []*Step) (map[ID]liv
 	})
 }
 
-// inParallel does something to each of some steps. All that fails is reported, but
-// nothing more is sent to an API server that does not answer.
+// inParallel calls do for each step in parallel. It returns all errors, but starts no further call
+// after the API server has failed to answer.
 func inParallel(ctx context.Context, steps []*Step, do func(context.Context, *Step) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -134,18 +133,17 @@ func inParallel(ctx context.Context, steps []*Step, do func(context.Context, *St
 				failed = append(failed, err)
 			}
 			if err != nil && !answered(err) {
-				stop() // the others would fail as well
+				stop() // the remaining requests would fail as well
 			}
 			return nil
 		})
 	}
-	_ = group.Wait() // failed has all
+	_ = group.Wait() // failed contains all errors
 	return multi.Errors(failed...)
 }
 
-// prepare settles what is sent, now that the live object is known. The digest is
-// of the author's object without what is left to others, so that it does not move
-// with an autoscaler.
+// prepare computes the object to send, now that the live object is known. The digest excludes
+// fields that are left to other managers, so that an autoscaler does not change it.
 func (s *Step) prepare() error {
 	var ignored [][]string
 	if s.want.policy, s.want.bad = policyOf(s.want.author); s.want.bad == nil {
@@ -173,9 +171,9 @@ func (s *Step) prepare() error {
 	return err
 }
 
-// tryAll asks the API server, by a dry run, for each object that may change.
+// tryAll sends a dry run of each object that may change to the API server.
 func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
-	var some []*Step
+	var changing []*Step
 	for _, s := range p.wanted {
 		if err := s.prepare(); err != nil {
 			return err
@@ -183,10 +181,10 @@ func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
 		if s.want.later {
 			s.dry.untried = "once its CRD is there"
 		} else if p.mayChange(s) {
-			some = append(some, s)
+			changing = append(changing, s)
 		}
 	}
-	err := inParallel(ctx, some, func(ctx context.Context, s *Step) error {
+	err := inParallel(ctx, changing, func(ctx context.Context, s *Step) error {
 		try(ctx, c, p, s)
 		if s.dry.refusal != nil && !answered(s.dry.refusal) {
 			return fmt.Errorf("asking about %s: %w", s.Title(), brief{s.dry.refusal})
@@ -196,7 +194,7 @@ func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range some {
+	for _, s := range changing {
 		if s.dry.refusal != nil {
 			if s.dry.untried = p.needs(s); s.dry.untried != "" {
 				s.dry.refusal = nil
@@ -206,8 +204,8 @@ func tryAll(ctx context.Context, c *Cluster, p *Plan) error {
 	return nil
 }
 
-// mayChange reports whether to ask about an object. Where neither it nor who owns its
-// fields changed since the last apply, a write would change nothing.
+// mayChange reports whether an object needs a dry run. If neither the object nor the ownership of
+// its fields changed since the last apply, a write would change nothing.
 func (p *Plan) mayChange(s *Step) bool {
 	switch {
 	case s.want.policy.ignore, s.want.bad != nil:
@@ -223,18 +221,16 @@ func (p *Plan) mayChange(s *Step) bool {
 		e.UID != s.seen.live.GetUID()
 }
 
-// foreign reports whether an object belongs to another package that we may not
-// take it from.
+// foreign reports whether an object belongs to another package from which it may not be taken.
 func (p *Plan) foreign(live liveObject) bool {
 	o := owner(live)
 	return o != (Package{}) && o != p.Package && !slices.Contains(p.opt.Adopt, o)
 }
 
-// try is a dry run of an object, with force where the user allows it. Where a field of
-// it is immutable, it also finds out whether the object could be created again, before
-// anybody deletes it. An object whose namespace comes with the package is tried in
-// another one, where it can only be wrong by itself: what is forbidden or missing there
-// does not count.
+// try sends a dry run of an object, with force if the user allows it. If a field is immutable, it
+// also finds out whether the object could be created again before the existing one is deleted. An
+// object whose namespace comes with the package is tried in another namespace. There only an
+// invalid object counts as an error, not a forbidden or a missing one.
 func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 	home := p.wanted[ID{Name: s.Namespace, GroupKind: namespaceKind}]
 	switch {
@@ -262,8 +258,8 @@ func try(ctx context.Context, c *Cluster, p *Plan, s *Step) {
 	conflicts := conflictsOf(s.dry.refusal)
 	if len(conflicts) > 0 && !slices.ContainsFunc(conflicts,
 		func(f FieldConflict) bool { return !s.seen.former.Has(f.Manager) }) {
-		// These fields are about to be ours, so that only another value is a conflict:
-		// the API server calls 1000m and 1 one as well.
+		// These fields are about to become ours, so only another value is a conflict. The API
+		// server also reports a conflict between 1000m and 1.
 		if trial, err := submit(ctx, c, s.want.body, true, client.DryRunAll); err == nil &&
 			fields.EqualButLabels(s.seen.live, trial) {
 			s.dry.object, s.dry.refusal = trial, nil
@@ -281,8 +277,8 @@ func tryUnder(ctx context.Context, c *Cluster, s *Step, namespace string) error 
 	return err
 }
 
-// needs says why a refusal does not count: because the package itself brings what
-// the object needs, or because the API server cannot try it. "" where it counts.
+// needs returns the reason why a refusal does not count: the package itself provides what the
+// object needs, or the API server cannot try the object. It returns "" if the refusal counts.
 func (p *Plan) needs(s *Step) string {
 	if apierrors.IsBadRequest(s.dry.refusal) &&
 		strings.Contains(s.dry.refusal.Error(), "does not support dry run") {

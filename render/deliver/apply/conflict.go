@@ -15,14 +15,13 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// FieldConflict is a field that somebody else set to another value.
+// FieldConflict is a field that another manager set to another value.
 type FieldConflict struct {
 	Manager string `json:"manager"`
 	Field   string `json:"field"`
 }
 
-// conflictsOf reads the conflicts out of the API server's answer; nil where the
-// answer is another one.
+// conflictsOf returns the conflicts in the API server's answer, or nil if it is another answer.
 func conflictsOf(err error) []FieldConflict {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || !apierrors.IsConflict(err) {
@@ -34,14 +33,14 @@ func conflictsOf(err error) []FieldConflict {
 			continue
 		}
 		f := FieldConflict{Manager: "somebody else", Field: strings.TrimPrefix(cause.Field, ".")}
-		// the API server says it nowhere else
+		// The API server reports the manager only in this message.
 		_, _ = fmt.Sscanf(cause.Message, "conflict with %q", &f.Manager)
 		out = append(out, f)
 	}
 	return out
 }
 
-// explain names the managers in conflict with their fields, and the remedy.
+// explain describes the managers in conflict, their fields and the remedy.
 func explain(conflicts []FieldConflict) string {
 	fields := make(map[string][]string)
 	for _, c := range conflicts {
@@ -57,18 +56,18 @@ func explain(conflicts []FieldConflict) string {
 		strings.Join(parts, "; "), strings.Join(managers, ",conflicts="))
 }
 
-// taking names the fields that are taken over; "" for none.
+// taking lists the fields that are taken over. It returns "" for none.
 func taking(conflicts []FieldConflict) string {
-	taken := ""
+	list := ""
 	for _, c := range conflicts {
-		taken += ", " + c.Field + " from " + c.Manager
+		list += ", " + c.Field + " from " + c.Manager
 	}
-	return strings.Replace(taken, ", ", "takes ", 1)
+	return strings.Replace(list, ", ", "takes ", 1)
 }
 
-// mayForce reports whether an object's conflicts are all with managers that the
-// user named, or about the replicas that a pruned autoscaler leaves. One more and nothing
-// is taken from anybody.
+// mayForce reports whether all conflicts of an object are with managers that the user named, or
+// about replicas that a pruned autoscaler leaves. A single other conflict prevents taking any
+// field.
 func (p *Plan) mayForce(s *Step) bool {
 	conflicts := conflictsOf(s.dry.refusal)
 	for _, c := range conflicts {
@@ -80,13 +79,13 @@ func (p *Plan) mayForce(s *Step) bool {
 	return len(conflicts) > 0
 }
 
-// unchangeable are the API server's words for a field that cannot change. Only
-// some of them come with a reason of their own.
+// unchangeable matches the API server's messages about fields that cannot change. Only some of them
+// have a status reason of their own.
 var unchangeable = text.Pattern(
 	`(?i)\bis immutable\b|\bimmutable field\b|may not change once set|cannot change roleRef|updates to statefulset spec for fields other than|may not be changed|cannot be changed`)
 
-// immutable reports whether the API server refused to change a field. No other
-// invalid object counts: to recreate that would delete it for nothing.
+// immutable reports whether the API server refused to change a field. Other invalid objects do not
+// count: recreating them would delete them in vain.
 func immutable(err error) bool {
 	return err != nil && !apierrors.IsConflict(err) && unchangeable().MatchString(err.Error())
 }
@@ -109,7 +108,7 @@ func immutableReason(s *Step) string {
 	return refusal(s.dry.refusal) + "; " + hint
 }
 
-// refusal is the API server's reason, without the words around it.
+// refusal returns the reason of the API server, without the text around it.
 func refusal(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -129,7 +128,7 @@ func refusal(err error) string {
 	return health.OneLine(cmp.Or(strings.Join(parts, "; "), status.Status().Message))
 }
 
-// brief shows an error as the one line that people need.
+// brief prints an error as the one line that people need.
 type brief struct{ error }
 
 func (b brief) Error() string { return refusal(b.error) }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// ErrNoInventory says that nothing was applied under this name.
+// ErrNoInventory means that no package with this name was applied.
 var ErrNoInventory = errors.New("there is no inventory")
 
-// PlanDelete says what Delete would do.
+// PlanDelete reports what Delete would do.
 func (c *Cluster) PlanDelete(ctx context.Context, p Package, opt Options) (*Plan, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("%w\n  hint: `armature status --packages -A` lists all", err)
@@ -22,8 +22,8 @@ func (c *Cluster) PlanDelete(ctx context.Context, p Package, opt Options) (*Plan
 	return plan, err
 }
 
-// Delete takes out all objects of a package, and its inventory last. What others
-// made again, or what is marked to be kept, stays.
+// Delete deletes all objects of a package, and its inventory last. It keeps objects that another
+// client recreated or that are marked to be kept.
 func (c *Cluster) Delete(ctx context.Context, p Package, opt Options) (*Plan, error) {
 	c, err := c.session(ctx, opt.Tell)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// Diff shows what a step of Cluster.Plan changes, as a unified diff of YAML; ""
-// where it changes nothing. The values of Secrets are masked: one that changes
-// shows as *** (before) and *** (after).
+// Diff returns what a step of Cluster.Plan changes as a unified diff of YAML, or "" if it changes
+// nothing. The values of Secrets are masked: a changed value shows as *** (before) and *** (after).
 func (s *Step) Diff() (string, error) {
 	before, after := s.seen.live, s.want.body
 	switch s.Action {
@@ -24,7 +23,7 @@ func (s *Step) Diff() (string, error) {
 	if s.dry.object != nil {
 		after = s.dry.object
 	}
-	before, after = shown(before), shown(after)
+	before, after = forDisplay(before), forDisplay(after)
 	if s.GroupKind == secretKind {
 		if err := mask(before, after); err != nil {
 			return "", err
@@ -43,8 +42,8 @@ func (s *Step) Diff() (string, error) {
 	return string(diff.Diff("live "+s.Title(), texts[0], "wanted "+s.Title(), texts[1])), nil
 }
 
-// mask hides the values of a Secret on both sides of a diff, as ssa does. Either side
-// may be nil. What no API server takes, data that is not of texts, is hidden as a whole.
+// mask hides the values of a Secret on both sides of a diff, as ssa does. Either side may be nil.
+// Data that is not a map of strings, which no API server accepts, is hidden as a whole.
 func mask(before, after *unstructured.Unstructured) error {
 	for _, u := range []*unstructured.Unstructured{before, after} {
 		if u == nil {
@@ -53,13 +52,13 @@ func mask(before, after *unstructured.Unstructured) error {
 		if _, _, err := unstructured.NestedStringMap(u.Object, "data"); err != nil {
 			u.Object["data"] = map[string]any{"": ""}
 		}
-		delete(u.Object, "stringData") // package.go has made data of it
+		delete(u.Object, "stringData") // adjust moved it into data
 	}
 	return ssa.SanitizeUnstructuredData(before, after)
 }
 
-// shown is a copy of an object as people want to see it.
-func shown(u *unstructured.Unstructured) *unstructured.Unstructured {
+// forDisplay returns a copy of an object without the fields that people do not want to see.
+func forDisplay(u *unstructured.Unstructured) *unstructured.Unstructured {
 	if u == nil {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// Argo CD's annotations of hooks ("Sync Phases and Waves"), and that of Helm's.
+// Argo CD's annotations for hooks ("Sync Phases and Waves"), and Helm's.
 const (
 	argoHook   = "argocd.argoproj.io/hook"
 	argoDelete = "argocd.argoproj.io/hook-delete-policy"
@@ -32,12 +32,12 @@ const (
 // hook is a Job that runs in each apply that changes something.
 type hook struct {
 	phase   string // preSync or postSync
-	deleted bool   // its Job goes once it has succeeded
+	deleted bool   // its Job is deleted after it succeeds
 }
 
-// hookOf reads the annotations of an object; nil if it is not a hook. early is true for an
-// object that hooks need, such as a ConfigMap with the same annotation: it is applied before
-// them.
+// hookOf parses the annotations of an object. It returns nil if the object is not a hook. early is
+// true for an object that hooks need, for example a ConfigMap with the same annotation: it is
+// applied before the hooks.
 func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 	annotations := u.GetAnnotations()
 	bad := func(key, format string, args ...any) (*hook, bool, error) {
@@ -89,10 +89,11 @@ func hookOf(u *unstructured.Unstructured) (h *hook, early bool, err error) {
 	return h, false, nil
 }
 
-// record is how the inventory remembers the hook that has run.
+// record returns the digest by which the inventory remembers a hook that has run.
 func (s *Step) record() string { return base64.RawURLEncoding.EncodeToString(s.want.digest[:15]) }
 
-// hooksDone are the hooks that have run to their end when a plan was carried out.
+// hooksDone returns the hooks that completed while a plan was carried out, and earlier completed
+// ones.
 func (p *Plan) hooksDone() map[ID]Entry {
 	done := make(map[ID]Entry)
 	for id, s := range p.wanted {
@@ -106,8 +107,8 @@ func (p *Plan) hooksDone() map[ID]Entry {
 	return done
 }
 
-// complete waits until the Jobs of hooks that were applied are complete, and deletes
-// those that go once they have succeeded.
+// complete waits until the Jobs of applied hooks are complete, and deletes those that are to be
+// deleted after they succeed.
 func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
 	if err := wait(ctx, c, p.Package, hooks, true, p.opt); err != nil {
 		if ctx.Err() != nil {
@@ -118,7 +119,7 @@ func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
 	for _, s := range hooks {
 		s.after.ended = true
 		if s.want.hook.deleted {
-			s.after.gone = true
+			s.after.deleted = true
 			succeeded := Step{Action: Prune, ID: s.ID, seen: observed{live: s.after.written}}
 			if _, err := remove(ctx, c, &succeeded); err != nil {
 				return fmt.Errorf("deleting %s: %w", s.Title(), brief{err})
@@ -128,8 +129,7 @@ func complete(ctx context.Context, c *Cluster, p *Plan, hooks []*Step) error {
 	return nil
 }
 
-// explainHooks adds to the error of a wait why Jobs failed, and what their pods wrote
-// last.
+// explainHooks adds to the error of a wait why Jobs failed and the last lines of their pods.
 func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step,
 	checks health.Checks) error {
 	all := []error{err}
@@ -155,16 +155,16 @@ func explainHooks(ctx context.Context, c *Cluster, err error, hooks []*Step,
 	return multi.Errors(all...)
 }
 
-// The last lines of a pod that an error shows.
+// Limits of the last lines of a pod that an error shows.
 const (
 	mostLines = 10
 	mostBytes = 4 << 10
 	logWait   = 10 * time.Second
 )
 
-// lastLines reads what the newest pod of a Job wrote last, in the container that
-// failed, else in its first, without what does something to a terminal. Where that
-// cannot be read there is nothing.
+// lastLines returns the last lines that the newest pod of a Job wrote, from the container that
+// failed or else from the first one. Control characters are replaced, because they could affect a
+// terminal. It returns "" if the log cannot be read.
 func lastLines(ctx context.Context, c *Cluster, job liveObject) (name, lines string) {
 	ctx, cancel := context.WithTimeout(ctx, logWait)
 	defer cancel()

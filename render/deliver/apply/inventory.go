@@ -29,8 +29,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// Package names what is applied together and pruned together. Its inventory is
-// the ConfigMap armature-<Name> in Namespace.
+// Package identifies objects that are applied and pruned together. Its inventory is the ConfigMap
+// armature-<Name> in Namespace.
 type Package struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -38,13 +38,13 @@ type Package struct {
 
 func (p Package) String() string { return p.Namespace + "/" + p.Name }
 
-// Labels that every object of the package carries.
+// Labels returns the labels that every object of the package carries.
 func (p Package) Labels() map[string]string {
 	return map[string]string{keys.LabelName: p.Name, keys.LabelNamespace: p.Namespace}
 }
 
-// owner returns the package that an object belongs to by its labels; the zero Package if it
-// lacks one of them.
+// owner returns the package that the labels of an object name, or the zero Package if a label is
+// missing.
 func owner(u *unstructured.Unstructured) Package {
 	labels := u.GetLabels()
 	p := Package{Namespace: labels[keys.LabelNamespace], Name: labels[keys.LabelName]}
@@ -56,12 +56,12 @@ func owner(u *unstructured.Unstructured) Package {
 
 func (p Package) configMap() string { return "armature-" + p.Name }
 
-// inventory is the ConfigMap, or the Lease of its name.
+// inventory returns the ID of the ConfigMap, or of the Lease with the same name.
 func (p Package) inventory(kind schema.GroupKind) ID {
 	return ID{Namespace: p.Namespace, Name: p.configMap(), GroupKind: kind}
 }
 
-// ownNamespace is the namespace that the inventory is in.
+// ownNamespace returns the ID of the namespace that contains the inventory.
 func (p Package) ownNamespace() ID { return ID{Name: p.Namespace, GroupKind: namespaceKind} }
 
 func (p Package) check() error {
@@ -71,42 +71,42 @@ func (p Package) check() error {
 	return nil
 }
 
-// ID names an object, whichever version it is written in.
+// ID identifies an object in any version of its API.
 type ID = object.ObjMetadata
 
-// Entry is what the inventory knows of one object.
+// Entry is an object in an inventory.
 type Entry struct {
 	ID
 	// Version of the API that it was last applied in.
 	Version string
-	// UID of the live object; "" where it has not been applied yet.
+	// UID of the live object; "" if it has not been applied yet.
 	UID types.UID
-	// Seal is a digest of what was applied and of what the fields of ours were
-	// after it; "" where that is unknown, and always for a Secret, because
-	// somebody may read this ConfigMap who may not read Secrets.
+	// Seal is a digest of the applied object and of our fields after the apply. It is "" if that is
+	// unknown, and always for a Secret, because users who may not read Secrets may read this
+	// ConfigMap.
 	Seal string
 }
 
-// Inventory is the memory of a package: what it has in the cluster, or may have
-// if the last apply was interrupted.
+// Inventory lists the objects that a package has in the cluster, or may have if the last apply was
+// interrupted.
 type Inventory struct {
 	Package
 	Entries map[ID]Entry
-	// Hooks that have run to their end, with a digest of what ran as the seal. Their
-	// Jobs are entries, too, but for those that were deleted when they succeeded.
+	// Hooks that have completed, with a digest of the hook as the seal. Their Jobs are also
+	// entries, except for Jobs that were deleted when they succeeded.
 	Hooks map[ID]Entry
-	// Complete says that the last apply ended as it was meant to.
+	// Complete means that the last apply finished.
 	Complete bool
-	// Deleting says that a delete has begun.
+	// Deleting means that a delete has begun.
 	Deleting bool
 
-	stored *corev1.ConfigMap // nil where there is none yet
+	stored *corev1.ConfigMap // nil if there is none yet
 }
 
-// Exists says whether it is stored in the cluster.
+// Exists reports whether the inventory is stored in the cluster.
 func (v *Inventory) Exists() bool { return v.stored != nil }
 
-// version changes with each write of the inventory; "" where it is not stored.
+// version returns the resource version of the inventory, or "" if it is not stored.
 func (v *Inventory) version() string {
 	if v.stored == nil {
 		return ""
@@ -130,14 +130,14 @@ const (
 	inventoryFields = 6
 )
 
-// Bounds of an inventory. A ConfigMap of 1 MiB has room for some 20,000 objects, whose UIDs
-// and seals do not pack.
+// Bounds of an inventory. A ConfigMap of 1 MiB has room for about 20,000 objects, whose UIDs and
+// seals do not compress.
 const (
 	inventoryLimit = 8 << 20 // bytes, unpacked
 	maxEntries     = 50_000  // objects, and hooks
 )
 
-// Inventory reads the inventory of a package; it is empty where there is none.
+// Inventory reads the inventory of a package. It is empty if there is none.
 func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.client.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.configMap()}, cm)
@@ -150,8 +150,9 @@ func (c *Cluster) Inventory(ctx context.Context, p Package) (*Inventory, error) 
 	return ParseInventory(cm)
 }
 
-// Inventories reads those of a namespace, or of all where it is "". One that cannot be
-// read has no entries; it is the error, but not in place of the others.
+// Inventories reads the inventories of a namespace, or of all namespaces if it is "". An inventory
+// that cannot be read has no entries. The error is that of the first such inventory; the others are
+// returned.
 func (c *Cluster) Inventories(ctx context.Context, namespace string) (all []*Inventory, err error) {
 	list := &corev1.ConfigMapList{}
 	if err := c.client.List(ctx, list, client.InNamespace(namespace),
@@ -165,7 +166,8 @@ func (c *Cluster) Inventories(ctx context.Context, namespace string) (all []*Inv
 	return all, err
 }
 
-// ParseInventory reads the ConfigMap of an inventory. One that cannot be read has no entries.
+// ParseInventory parses the ConfigMap of an inventory. If it cannot be read, the result has no
+// entries.
 func ParseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
 	v := &Inventory{Package: Package{Namespace: cm.Namespace, Name: cm.Labels[keys.LabelInventory]},
 		stored: cm, Complete: cm.Data[stateKey] == stateApplied,
@@ -202,11 +204,11 @@ func ParseInventory(cm *corev1.ConfigMap) (*Inventory, error) {
 	return v, nil
 }
 
-// parseEntries reads one line for each object:
+// parseEntries parses one line per object:
 //
 //	apiVersion kind namespace name uid seal
 //
-// with "-" for what is empty, and the name escaped as in a URL.
+// An empty word is "-". The name is escaped as in a URL.
 func parseEntries(text []byte) (map[ID]Entry, error) {
 	entries := make(map[ID]Entry)
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -247,7 +249,7 @@ func formatEntries(entries map[ID]Entry) []byte {
 // Sorted returns the entries in the order in which they are applied.
 func (v *Inventory) Sorted() []Entry { return inOrder(v.Entries) }
 
-// inOrder returns the values of a map by object, in the order of their kinds and names.
+// inOrder returns the values of a map in the order of the kinds and names of their objects.
 func inOrder[T any](all map[ID]T) (out []T) {
 	for _, id := range slices.SortedFunc(maps.Keys(all), compareIDs) {
 		out = append(out, all[id])
@@ -262,7 +264,7 @@ func compareIDs(a, b ID) int {
 		cmp.Compare(a.Name, b.Name))
 }
 
-// toConfigMap is the inventory as it is stored.
+// toConfigMap returns the ConfigMap in which the inventory is stored.
 func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.configMap(),
@@ -298,8 +300,8 @@ func (v *Inventory) toConfigMap() (*corev1.ConfigMap, error) {
 	return cm, nil
 }
 
-// save stores the inventory where it differs from what is stored. The lease keeps
-// others from writing it at the same time; the resource version makes sure of it.
+// save stores the inventory if it differs from the stored one. The lease keeps other clients from
+// writing it at the same time, and the resource version ensures that.
 func save(ctx context.Context, c *Cluster, v *Inventory) error {
 	cm, err := v.toConfigMap()
 	if err != nil {
@@ -320,9 +322,9 @@ func save(ctx context.Context, c *Cluster, v *Inventory) error {
 	}
 	changed := ""
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		now, failed := c.Inventory(ctx, v.Package)
-		if failed == nil && same(now.stored) {
-			cm, err = now.stored, nil // the answer to our own request got lost
+		current, failed := c.Inventory(ctx, v.Package)
+		if failed == nil && same(current.stored) {
+			cm, err = current.stored, nil // the answer to our own request was lost
 		}
 		changed = "another client changed it: apply again: "
 	}
@@ -343,20 +345,20 @@ type Item struct {
 	health.Health
 }
 
-// Items looks at the live objects of an inventory.
+// Items returns the objects of an inventory with the health of their live objects.
 func (c *Cluster) Items(ctx context.Context, v *Inventory) ([]Item, error) {
 	steps, err := stepsOf(ctx, c, v.Entries)
 	if err != nil {
 		return nil, err
 	}
-	found, err := look(ctx, c, v.Package, steps)
+	found, err := findLive(ctx, c, v.Package, steps)
 	if err != nil {
 		return nil, err
 	}
 	var items []Item
 	for _, e := range v.Sorted() {
 		if _, ran := v.Hooks[e.ID]; ran && found[e.ID] == nil {
-			continue // it deleted itself when it was done
+			continue // it deleted itself after it completed
 		}
 		items = append(items,
 			Item{APIVersion: e.GroupKind.WithVersion(e.Version).GroupVersion().String(),

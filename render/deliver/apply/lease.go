@@ -19,43 +19,43 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// leaseDuration is how long a lease lasts after its holder was last heard of. A
-// holder renews it several times in that time, and writes for two thirds of it at
-// most: what it sent by then has arrived when somebody else takes over.
+// leaseDuration is how long a lease lasts after its last renewal. The holder renews it several
+// times in that time, and writes for at most two thirds of it: requests that it sent by then have
+// arrived when another client takes over.
 const leaseDuration = 15 * time.Second
 
-// errLost says that somebody else may be applying the package now.
+// errLost means that another client may be applying the package now.
 var errLost = errors.New("the lease is lost")
 
 const leaseRights = "grant the user get, create, update and delete on leases.coordination.k8s.io " +
 	"in the namespace of the inventory, so that only one client applies a package at a time"
 
-// lease is the right to write the objects of a package, for one apply or delete at a time: a Lease
-// with the name and the namespace of the inventory. It stays without a holder between two applies.
+// lease is the right to write the objects of a package, for one apply or delete at a time. It is a
+// Lease with the name and namespace of the inventory, and has no holder between two applies.
 // (client-go's leader election does not report until when its holder may write, and stops in an
 // outage, in which no other client can take the lease either.)
 type lease struct {
 	resourcelock.LeaseLock
 	duration time.Duration
 	stop     context.CancelFunc
-	stopped  chan struct{} // closed when it is not renewed any more
-	record   []byte        // of the holder, as it was last seen
-	since    time.Time     // it was first seen so
+	stopped  chan struct{} // closed when renewing has ended
+	record   []byte        // the last record of the holder
+	since    time.Time     // when record was first seen
 
 	lock    sync.Mutex
-	until   time.Time // no write may take longer; zero until it is taken
+	until   time.Time // when every write has to end; zero until the lease is acquired
 	silence time.Time // when a write last got no answer
-	lost    bool      // somebody else took it, or it was deleted
-	failed  error     // of the last attempt to renew it
+	lost    bool      // another client took it, or it was deleted
+	failed  error     // the error of the last attempt to renew it
 }
 
-// acquire waits until nobody else applies or deletes the package, opt.Timeout at most.
+// acquire waits at most opt.Timeout until no other client applies or deletes the package.
 func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, error) {
 	leases, err := coordinationv1.NewForConfigAndClient(c.config, c.http)
 	if err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname() // it is for people
+	host, _ := os.Hostname() // only informative
 	l := &lease{
 		LeaseLock: resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.configMap()},
@@ -66,12 +66,12 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 		},
 		duration: c.leaseDuration, stopped: make(chan struct{}),
 	}
-	other, late := "", time.After(opt.timeout())
+	other, timeout := "", time.After(opt.timeout())
 	for {
 		holder, err := l.attempt()
 		switch {
 		case holder == l.Identity():
-			// not broken off with ctx: release has to know what is stored
+			// Renewing does not end with ctx: release has to know what is stored.
 			var background context.Context
 			background, l.stop = context.WithCancel(context.Background())
 			go l.renew(background)
@@ -91,7 +91,7 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 			continue
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-late:
+		case <-timeout:
 		}
 		if err != nil {
 			return nil, fmt.Errorf("taking the lease of %s: %w", p, err)
@@ -102,7 +102,7 @@ func acquire(ctx context.Context, c *Cluster, p Package, opt Options) (*lease, e
 	}
 }
 
-// attempt acquires or renews the lease, and returns its holder afterwards; "" if unknown.
+// attempt acquires or renews the lease. It returns the resulting holder, or "" if that is unknown.
 func (l *lease) attempt() (holder string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.duration/3)
 	defer cancel()
@@ -122,7 +122,7 @@ func (l *lease) attempt() (holder string, err error) {
 		return record.HolderIdentity, nil
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return "", nil // somebody was faster: the next attempt sees who
+		return "", nil // another client was faster: the next attempt reads which
 	}
 	if err != nil {
 		return "", err
@@ -133,8 +133,8 @@ func (l *lease) attempt() (holder string, err error) {
 	return l.Identity(), nil
 }
 
-// expired reports whether a lease is free: its holder released it, or did not renew it for
-// its duration by our own clock.
+// expired reports whether a lease is free: its holder released it, or did not renew it for its
+// duration by the local clock.
 func (l *lease) expired(record *resourcelock.LeaderElectionRecord, raw []byte) bool {
 	if !bytes.Equal(raw, l.record) {
 		l.record, l.since = raw, time.Now()
@@ -143,7 +143,7 @@ func (l *lease) expired(record *resourcelock.LeaderElectionRecord, raw []byte) b
 		time.Since(l.since) > time.Duration(record.LeaseDurationSeconds)*time.Second
 }
 
-// renew the lease again and again. One that we had and that is not ours any more is lost.
+// renew renews the lease until ctx ends, or until the lease has another holder or was deleted.
 func (l *lease) renew(ctx context.Context) {
 	defer close(l.stopped)
 	for {
@@ -162,10 +162,10 @@ func (l *lease) renew(ctx context.Context) {
 	}
 }
 
-// good waits until the lease is good for a write, and says when that has to end. The
-// monotonic clock counts, and the time of day too, because the first stops while a
-// machine sleeps. The error is errLost where the lease is not ours any more. It waits for
-// outagePatience at most, and not at all where the right to renew the lease was withdrawn.
+// good waits until the lease allows a write, and returns when the write has to end. It checks both
+// the monotonic clock and the time of day, because the former stops while a machine sleeps. The
+// error is errLost if another client has the lease. good waits for at most outagePatience, and not
+// at all if the right to renew the lease was withdrawn.
 func (l *lease) good(ctx context.Context) (time.Time, error) {
 	for {
 		l.lock.Lock()
@@ -189,17 +189,17 @@ func (l *lease) good(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// unanswered records that a write of ours may still reach the API server.
+// unanswered records that one of our writes may still reach the API server.
 func (l *lease) unanswered() {
 	l.lock.Lock()
 	defer l.lock.Unlock()
 	l.silence = time.Now()
 }
 
-// release lets others apply at once, and deletes the lease of a package that is gone. Its
-// own failure does not matter: the lease expires, as it has to where a write of ours may
-// arrive at the API server later.
-func (l *lease) release(gone bool) {
+// release releases the lease immediately, and deletes it if the package was deleted. An error does
+// not matter, since the lease expires. It has to expire if one of our writes may still reach the
+// API server.
+func (l *lease) release(deleted bool) {
 	l.stop()
 	<-l.stopped
 	if l.lost || !l.silence.IsZero() && time.Since(l.silence) < l.duration {
@@ -207,7 +207,7 @@ func (l *lease) release(gone bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.duration/3)
 	defer cancel()
-	if !gone {
+	if !deleted {
 		_ = l.Update(ctx, resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
 		return
 	}
@@ -215,7 +215,7 @@ func (l *lease) release(gone bool) {
 	stored, err := leases.Get(ctx, l.LeaseMeta.Name, metav1.GetOptions{})
 	if err == nil && stored.Spec.HolderIdentity != nil &&
 		*stored.Spec.HolderIdentity == l.Identity() {
-		is := metav1.Preconditions{UID: &stored.UID, ResourceVersion: &stored.ResourceVersion}
-		_ = leases.Delete(ctx, l.LeaseMeta.Name, metav1.DeleteOptions{Preconditions: &is})
+		unchanged := metav1.Preconditions{UID: &stored.UID, ResourceVersion: &stored.ResourceVersion}
+		_ = leases.Delete(ctx, l.LeaseMeta.Name, metav1.DeleteOptions{Preconditions: &unchanged})
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// nudge annotates the pods that mount a changed ConfigMap. A failure is a warning,
-// not an error: the kubelet updates the volume in any case.
+// nudge annotates the pods that mount a changed ConfigMap. A failure is only a warning, because the
+// kubelet updates the volume in any case.
 func nudge(ctx context.Context, c *Cluster, p *Plan) {
 	versions := make(map[ID]string) // the new resource versions
 	namespaces := sets.New[string]()
@@ -69,7 +69,7 @@ func nudgePods(ctx context.Context, c *Cluster, namespace string,
 	return n, group.Wait()
 }
 
-// configMaps are those that a pod mounts.
+// configMaps returns the names of the ConfigMaps that a pod mounts.
 func configMaps(pod *corev1.Pod) (names []string) {
 	for _, v := range pod.Spec.Volumes {
 		if v.ConfigMap != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// dependsOn is the annotation of kpt and cli-utils that names the objects which have
-// to be ready before an object is applied ("depends-on", cli-utils).
+// dependsOn is the annotation of kpt and cli-utils with the objects that have to be ready before an
+// object is applied ("depends-on", cli-utils).
 const dependsOn = "config.kubernetes.io/depends-on"
 
-// parseDependencies reads the value of the annotation: references with commas
-// between them, GROUP/namespaces/NAMESPACE/KIND/NAME or, to an object without
-// namespace, GROUP/KIND/NAME. GROUP is empty for Kubernetes's core kinds.
+// parseDependencies parses the value of the annotation: comma-separated references of the form
+// GROUP/namespaces/NAMESPACE/KIND/NAME or, to an object without namespace, GROUP/KIND/NAME. GROUP
+// is empty for Kubernetes's core kinds.
 func parseDependencies(value string) ([]ID, error) {
 	var out []ID
 	for _, text := range strings.Split(value, ",") {
@@ -44,7 +44,7 @@ func parseDependencies(value string) ([]ID, error) {
 	return out, nil
 }
 
-// reference is how the annotation names an object.
+// reference returns the reference to an object in the form of the annotation.
 func reference(id ID) string {
 	if id.Namespace == "" {
 		return id.GroupKind.Group + "/" + id.GroupKind.Kind + "/" + id.Name
@@ -52,8 +52,8 @@ func reference(id ID) string {
 	return id.GroupKind.Group + "/namespaces/" + id.Namespace + "/" + id.GroupKind.Kind + "/" + id.Name
 }
 
-// arrange reads the dependencies of the desired objects and decides their order.
-// What depends on something outside of the package, or on itself, is an error.
+// arrange parses the dependencies of the desired objects and computes their order. A dependency on
+// an object outside of the package, or of an object on itself, is an error.
 func arrange(wanted map[ID]*Step) error {
 	var failed []error
 	for _, s := range inOrder(wanted) {
@@ -108,9 +108,8 @@ func outside(id ID, wanted map[ID]*Step) error {
 	return fmt.Errorf("the package applies no %q\n  hint: %s", reference(id), hint)
 }
 
-// rankAll computes the rank of each step: the stage of its kind or hook, but never before
-// its dependencies. If there are cycles it returns one of them; then one dependency of each
-// cycle is ignored.
+// rankAll computes the rank of each step: the stage of its kind or hook, but never before its
+// dependencies. If there are cycles, it returns one of them and ignores one dependency of each.
 func rankAll(steps map[ID]*Step) (cycle []*Step) {
 	ranked := make(map[*Step]bool, len(steps))
 	var path []*Step
@@ -142,7 +141,7 @@ func rankAll(steps map[ID]*Step) (cycle []*Step) {
 	return cycle
 }
 
-// ownRank is the rank of a step that depends on nothing.
+// ownRank returns the rank of a step without dependencies.
 func (s *Step) ownRank() rank {
 	stage := stageOf(s.GroupKind)
 	switch {

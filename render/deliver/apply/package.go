@@ -22,17 +22,17 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// read returns a step for each object of a package, with its rank. It reports all that is wrong
-// with the objects at once.
+// read returns a ranked step for each object of a package. The error lists everything that is wrong
+// with the objects.
 func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step, error) {
-	// by the CRDs of the package
-	coming := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope)
+
+	defined := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope) // by CRDs of the package
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == crdKind {
 			spec := definitionOf(o.Unstructured)
 			for _, v := range spec.Versions {
 				if v.Served {
-					coming[kindOf(o.Unstructured).WithVersion(v.Name)] = spec.Scope
+					defined[kindOf(o.Unstructured).WithVersion(v.Name)] = spec.Scope
 				}
 			}
 		}
@@ -52,7 +52,7 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 			continue
 		}
 		m, err := c.served(gvk)
-		scope, comes := coming[gvk]
+		scope, hasCRD := defined[gvk]
 		namespaced := scope == apiextensionsv1.NamespaceScoped
 		if err == nil {
 			s.seen.reads, namespaced =
@@ -62,7 +62,7 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("asking for the kinds of %s: %w", gvk.GroupVersion(),
 				context.Cause(ctx))
-		case err != nil && !errors.Is(err, errNotServed), s.want.later && !comes:
+		case err != nil && !errors.Is(err, errNotServed), s.want.later && !hasCRD:
 			err = fmt.Errorf("%s %s of %s: %w, and no CRD of the package defines it",
 				s.GroupKind.Kind, s.Name, o.GetAPIVersion(), cmp.Or(err, errNotServed))
 		default:
@@ -82,7 +82,7 @@ func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step
 	return steps, arrange(wanted)
 }
 
-// identify adds the object of a step to those that are wanted, as what is sent.
+// identify adds the object of a step to the wanted objects, in the form in which it is sent.
 func (s *Step) identify(p Package, namespaced bool, wanted map[ID]*Step) (err error) {
 	if err := illegible(s.want.body); err != nil {
 		return fmt.Errorf("%s %s: %w", s.GroupKind.Kind, s.Name, err)
@@ -104,7 +104,7 @@ func (s *Step) identify(p Package, namespaced bool, wanted map[ID]*Step) (err er
 	return nil
 }
 
-// notForClusters is why an object does not belong in a cluster; "" where it does.
+// notForClusters returns the reason why an object does not belong in a cluster, or "".
 func notForClusters(u *unstructured.Unstructured) string {
 	annotations := u.GetAnnotations()
 	if value, ok := annotations[krm.LocalConfig]; ok && value != "false" {
@@ -120,22 +120,22 @@ func notForClusters(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// definitionOf returns the spec of a CRD. The API server reports what is wrong with it.
+// definitionOf returns the spec of a CRD. The API server reports errors in it.
 func definitionOf(crd *unstructured.Unstructured) apiextensionsv1.CustomResourceDefinitionSpec {
 	var d apiextensionsv1.CustomResourceDefinition
 	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(crd.Object, &d)
 	return d.Spec
 }
 
-// kindOf is the kind that a CRD defines.
+// kindOf returns the kind that a CRD defines.
 func kindOf(crd *unstructured.Unstructured) schema.GroupKind {
 	spec := definitionOf(crd)
 	return schema.GroupKind{Group: spec.Group, Kind: spec.Names.Kind}
 }
 
-// adjust makes an object what is sent: in its namespace, with the package's labels,
-// without what only the API server writes, and a Secret with data alone: of stringData
-// the API server would not remember who owns a key, so that it would never go away.
+// adjust prepares an object for sending: it sets the namespace and the package's labels, and
+// removes fields that only the API server writes. The stringData of a Secret becomes data: the API
+// server does not record the owner of a key of stringData, so that the key would never be deleted.
 func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 	switch {
 	case !namespaced:
@@ -157,7 +157,7 @@ func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 		if u.Object["data"] == nil {
 			delete(u.Object, "data")
 		}
-		// illegible found nothing
+		// illegible has checked the type.
 		text, _, _ := unstructured.NestedStringMap(u.Object, "stringData")
 		for key, value := range text {
 			_ = unstructured.SetNestedField(u.Object,
@@ -167,9 +167,9 @@ func (p Package) adjust(u *unstructured.Unstructured, namespaced bool) {
 	}
 }
 
-// illegible finds labels and annotations that are not strings. client-go would ignore all
-// of them. It checks the data of Secrets too, because the API server's error would quote
-// the value.
+// illegible returns an error for labels and annotations that are not strings, because client-go
+// would ignore all of them. It also checks the data of Secrets, because the API server's error
+// would quote the value.
 func illegible(u *unstructured.Unstructured) error {
 	fields := [][]string{{"metadata", "labels"}, {"metadata", "annotations"}}
 	if u.GroupVersionKind().GroupKind() == secretKind {

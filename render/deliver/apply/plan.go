@@ -20,33 +20,33 @@ const (
 	Create   Action = "create"
 	Change   Action = "change"
 	Recreate Action = "recreate"
-	// Run is a hook, whose Job is created again.
+	// Run creates the Job of a hook again.
 	Run       Action = "run"
 	Unchanged Action = "unchanged"
 	Prune     Action = "prune"
-	// Skip leaves an object alone, for the reason given.
+	// Skip leaves an object unchanged, for the given reason.
 	Skip Action = "skip"
-	// Conflict is an object, or fields of it, that somebody else owns.
+	// Conflict is an object with fields that another manager owns, or with another owner.
 	Conflict Action = "conflict"
 	// Refused is an object that the API server does not accept.
 	Refused Action = "refused"
 )
 
-// Step is one line of a plan: an object of the package, or of its inventory alone.
+// Step is one line of a plan: an object of the package, or an object that only its inventory has.
 type Step struct {
 	Action Action `json:"action"`
 	ID     `json:"-"`
 	// Version of the API that the object is written in.
 	Version string `json:"-"`
-	// File that contains the object; "" for what is pruned.
+	// File that contains the object; "" for objects that are pruned.
 	File string `json:"file,omitempty"`
-	// Line of the file that it starts in; 0 where nobody knows.
+	// Line of the file where the object starts; 0 if unknown.
 	Line int `json:"line,omitempty"`
-	// Reason of everything but a plain create, change or unchanged.
+	// Reason of each action other than a plain create, change or unchanged.
 	Reason string `json:"reason,omitempty"`
-	// Done says that it was carried out.
+	// Done means that the step was carried out.
 	Done bool `json:"done"`
-	// Conflicts are the fields that others own.
+	// Conflicts are the fields that other managers own.
 	Conflicts []FieldConflict `json:"conflicts,omitempty"`
 
 	rank  rank // when it is carried out
@@ -56,58 +56,58 @@ type Step struct {
 	after outcome
 }
 
-// desired is what the package says about an object.
+// desired is the state of an object in the package.
 type desired struct {
-	author  liveObject // what the author wrote; nil of what the package no longer contains
-	body    liveObject // what is sent: author, unless fields are left to others
-	local   string     // why it does not belong in a cluster; "" where it does
+	author  liveObject // as written; nil if the package no longer contains the object
+	body    liveObject // as sent: author, unless fields are left to others
+	local   string     // why it does not belong in a cluster, or ""
 	later   bool       // its CRD comes with the package
 	early   bool       // hooks that run first need it
-	hook    *hook      // nil of what is not one
-	depends []ID       // what has to be ready before it, or what is pruned after it
+	hook    *hook      // nil if it is not a hook
+	depends []ID       // objects that have to be ready before it, or are pruned after it
 	policy  policy
-	bad     error // of its annotations
+	bad     error // an error in its annotations
 	digest  fields.Digest
 }
 
-// observed is what the cluster says about an object.
+// observed is the state of an object in the cluster.
 type observed struct {
-	// the version to read it in; zero where the kind is not served yet
+	// Version to read the object in; zero if the kind is not served yet.
 	reads    schema.GroupVersionKind
-	live     liveObject       // as the plan saw it; nil if it does not exist
+	live     liveObject       // when planned; nil if it did not exist
 	seal     string           // of the live object
 	former   sets.Set[string] // field managers that applied it from the client's side
-	held     []string         // what others have in a namespace or CRD
+	retained []string         // objects of other packages in a namespace or of a CRD
 	scaled   bool             // by an autoscaler
-	unscaled bool             // by one that is pruned
+	unscaled bool             // by an autoscaler that is pruned
 }
 
-// trial is the result of a dry run, if one was needed.
+// trial is the result of a dry run, if one is needed.
 type trial struct {
 	object  liveObject
 	refusal error
-	force   bool            // fields are taken from managers whom the user named
+	force   bool            // take fields from managers that the user named
 	taken   []FieldConflict // those fields
 	fits    bool            // it could be created again
 	untried string          // why the API server's answer does not count yet
 }
 
-// outcome is what carrying out a step left.
+// outcome is the result of carrying out a step.
 type outcome struct {
 	written liveObject // as the API server stored it; nil until then
 	latest  liveObject // as a wait last saw it
-	ours    bool       // it is not pruned, but stays in the inventory
-	gone    bool       // it was deleted
+	stays   bool       // it is not pruned and stays in the inventory
+	deleted bool       // it no longer exists
 	ended   bool       // the hook's Job is complete
 }
 
-// Title names the object of a step for people.
+// Title returns the kind, namespace and name of the object for people.
 func (s *Step) Title() string { return title(s.ID) }
 
-// Place is the file and line of the object of a step.
+// Place returns the file and line of the object.
 func (s *Step) Place() string { return place(s.File, s.Line) }
 
-// now is the object as a write left it, or else as the plan saw it.
+// now returns the object as a write left it, or else as it was when planned.
 func (s *Step) now() liveObject {
 	if s.after.written != nil {
 		return s.after.written
@@ -115,16 +115,16 @@ func (s *Step) now() liveObject {
 	return s.seen.live
 }
 
-// Plan is what an apply is about to do, in order.
+// Plan lists the steps of an apply or delete in order.
 type Plan struct {
 	Package Package
 	Steps   []*Step
 
 	opt     Options
 	old     *Inventory
-	wanted  map[ID]*Step // those of the package
-	deletes bool         // the plan of a delete
-	gone    bool         // of a delete: nothing is left
+	wanted  map[ID]*Step // the steps for objects of the package
+	deletes bool         // it is the plan of a delete
+	deleted bool         // a delete has deleted all objects
 }
 
 // having returns the steps with one of some actions, in order.
@@ -137,20 +137,20 @@ func having(steps []*Step, actions ...Action) (some []*Step) {
 	return some
 }
 
-// Count says how many steps have an action.
+// Count returns the number of steps with an action.
 func (p *Plan) Count(action Action) int { return len(having(p.Steps, action)) }
 
-// Destructive lists the steps that delete something.
+// Destructive returns the steps that delete an object.
 func (p *Plan) Destructive() []*Step { return having(p.Steps, Prune, Recreate) }
 
-// applied are the steps whose objects are in the cluster once a plan is carried out,
-// without hooks.
+// applied returns the steps whose objects are in the cluster after the plan is carried out, without
+// hooks.
 func (p *Plan) applied() []*Step {
 	return slices.DeleteFunc(having(p.Steps, Create, Change, Recreate, Unchanged),
 		func(s *Step) bool { return s.want.hook != nil })
 }
 
-// groups are the steps of each rank, in order.
+// groups returns the steps of each rank, in order.
 func (p *Plan) groups() (all [][]*Step) {
 	for i, s := range p.Steps {
 		if i == 0 || s.rank != p.Steps[i-1].rank {
@@ -161,7 +161,7 @@ func (p *Plan) groups() (all [][]*Step) {
 	return all
 }
 
-// check refuses a plan with problems.
+// check returns an error if the plan must not be carried out.
 func (p *Plan) check() error {
 	switch n := p.Count(Conflict) + p.Count(Refused); {
 	case n > 0 && p.deletes:
@@ -169,13 +169,13 @@ func (p *Plan) check() error {
 	case n > 0:
 		return fmt.Errorf("%w: %d of %d objects cannot be", ErrRefused, n, len(p.Steps))
 	}
-	kept := 0
+	retained := 0
 	for id := range p.old.Entries {
 		if s := p.wanted[id]; s != nil && s.want.hook == nil {
-			kept++
+			retained++
 		}
 	}
-	if pruned := p.Count(Prune); pruned > 0 && kept == 0 && !p.opt.Replace && !p.deletes {
+	if pruned := p.Count(Prune); pruned > 0 && retained == 0 && !p.opt.Replace && !p.deletes {
 		return fmt.Errorf("%w: this would prune all %d objects that the package %s has and keep "+
 			"none of them\n  hint: if this is another package, give it another --name; if it is "+
 			"intended, pass --allow replace",
@@ -191,12 +191,12 @@ func (p *Plan) changes() bool {
 
 // idle reports whether a plan leaves the cluster and the inventory as they are.
 func (p *Plan) idle() bool {
-	return !p.deletes && !p.changes() && // a delete takes out the inventory at least
+	return !p.deletes && !p.changes() && // a delete deletes at least the inventory
 		p.old.stored != nil && p.old.Complete && maps.Equal(p.remaining(), p.old.Entries) &&
 		maps.Equal(p.hooksDone(), p.old.Hooks)
 }
 
-// decideAll decides every step: hooks last, since they run if another object changes.
+// decideAll decides every step. Hooks are last, since they run if another object changes.
 func (p *Plan) decideAll() {
 	for _, s := range p.Steps {
 		if s.want.author == nil {
@@ -217,9 +217,9 @@ func (p *Plan) decideAll() {
 	})
 }
 
-// decide is pure: what to do about one desired object, given the live one, which
-// may be nil, the inventory and the dry run. Changes says of a hook whether it runs
-// because of another object.
+// decide returns the action for a desired object. It is pure: the action follows from the live
+// object, which may be nil, the inventory and the dry run. changes means that another object
+// changes, so that a hook runs.
 func (p *Plan) decide(s *Step, changes bool) (Action, string) {
 	livePolicy, err := policyOf(s.seen.live)
 	s.Conflicts = conflictsOf(s.dry.refusal)

@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// mostTroubles is how many pods of one object are named.
+// mostTroubles is the number of pods of one object that messages name.
 const mostTroubles = 3
 
 // podsOf lists the pods of an object with a selector and a pod template, the newest first.
@@ -39,7 +39,7 @@ func podsOf(ctx context.Context, c *Cluster, u liveObject) []corev1.Pod {
 	return pods.Items
 }
 
-// troubles finds out what keeps the pods of a workload from running.
+// troubles returns what keeps the pods of a workload from running.
 func troubles(ctx context.Context, c *Cluster, u liveObject) (all []health.Trouble) {
 	for _, pod := range podsOf(ctx, c, u) {
 		if pod.DeletionTimestamp != nil || len(all) == mostTroubles {

@@ -28,8 +28,8 @@ type policy struct {
 	keep         bool // never pruned
 }
 
-// policyOf reads the annotations. An unknown value is an error: guessing could
-// delete or overwrite what somebody meant to keep.
+// policyOf parses the annotations of an object. An unknown value is an error, because a guess could
+// delete or overwrite an object that was meant to be kept.
 func policyOf(u *unstructured.Unstructured) (policy, error) {
 	if u == nil {
 		return policy{}, nil

@@ -15,14 +15,14 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// This file is what becomes of an object that the inventory has and the package no longer
-// has: findHeld asks what would go with it, decidePrune decides, rankPruned orders, and prune
+// This file handles objects that the inventory has and the package no longer has: findRetained
+// lists what pruning them would delete with them, decidePrune decides, rankPruned orders, and prune
 // deletes.
 
-// findHeld notes which namespaces and CRDs that the package has no more hold objects
-// of other packages, by their inventories. Of a namespace these are listed in it alone
-// where that is not allowed everywhere.
-func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
+// findRetained records which namespaces and CRDs that the package no longer has hold objects of
+// other packages, by their inventories. If the user may not list the inventories of all namespaces,
+// it reads only those in the namespace to be pruned.
+func findRetained(ctx context.Context, c *Cluster, p *Plan) error {
 	for _, s := range p.Steps {
 		if s.want.author != nil || s.GroupKind != namespaceKind && s.GroupKind != crdKind ||
 			p.opt.PruneShared {
@@ -42,23 +42,23 @@ func findHeld(ctx context.Context, c *Cluster, p *Plan) error {
 				continue
 			}
 			if s.GroupKind == namespaceKind && v.Namespace == s.Name {
-				s.seen.held = append(s.seen.held, "the inventory of "+v.Package.String())
+				s.seen.retained = append(s.seen.retained, "the inventory of "+v.Package.String())
 			}
 			for id := range v.Entries {
 				if s.GroupKind == namespaceKind && id.Namespace == s.Name ||
 					s.GroupKind == crdKind && id.GroupKind == kindOf(s.seen.live) {
-					s.seen.held = append(s.seen.held, title(id)+" of "+v.Package.String())
+					s.seen.retained = append(s.seen.retained, title(id)+" of "+v.Package.String())
 				}
 			}
 		}
-		slices.Sort(s.seen.held)
+		slices.Sort(s.seen.retained)
 	}
 	return nil
 }
 
-// decidePrune is pure: what to do about an object that the inventory has and the
-// package no longer has. An object that somebody else made under the same name has
-// another UID, or no label of ours, and survives.
+// decidePrune returns the action for an object that the inventory has and the package no longer
+// has. It is pure. An object that another client created under the same name has another UID, or
+// lacks our label, and survives.
 func (p *Plan) decidePrune(s *Step) (Action, string) {
 	policy, err := policyOf(s.seen.live)
 	uid := p.old.Entries[s.ID].UID
@@ -74,16 +74,16 @@ func (p *Plan) decidePrune(s *Step) (Action, string) {
 	case policy.keep:
 		return Skip, "not pruned: its annotations keep it"
 	case s.ID == p.Package.ownNamespace() && !p.deletes:
-		s.after.ours = true
+		s.after.stays = true
 		return Skip,
 			"not pruned: it contains the inventory of this package, so `armature delete` deletes it"
-	case len(s.seen.held) > 0:
-		held := s.seen.held
-		if len(held) > 3 {
-			held = append(held[:3:3], fmt.Sprintf("and %d more", len(held)-3))
+	case len(s.seen.retained) > 0:
+		retained := s.seen.retained
+		if len(retained) > 3 {
+			retained = append(retained[:3:3], fmt.Sprintf("and %d more", len(retained)-3))
 		}
 		return Refused, fmt.Sprintf("pruning it would delete objects of other packages: %s; "+
-			"allow that with --allow prune-shared", strings.Join(held, ", "))
+			"allow that with --allow prune-shared", strings.Join(retained, ", "))
 	}
 	return Prune, ""
 }
@@ -115,30 +115,30 @@ func (p *Plan) rankPruned() {
 	}
 }
 
-// prune deletes the object of a step. With Options.Wait it waits for finalizers, and also if
-// other objects have to stay until it is gone, because they may have to finalize it.
+// prune deletes the object of a step. It waits for finalizers with Options.Wait, and whenever other
+// objects have to stay until this one is deleted, because they may have to finalize it.
 func prune(ctx context.Context, c *Cluster, opt Options, s *Step) error {
-	left, err := remove(ctx, c, s)
+	exists, err := remove(ctx, c, s)
 	if err != nil {
 		return fmt.Errorf("deleting %s: %w", s.Title(), brief{err})
 	}
-	if left && (len(s.want.depends) > 0 || opt.Wait) {
+	if exists && (len(s.want.depends) > 0 || opt.Wait) {
 		err = awaitGone(ctx, c, opt, s)
-		left = err != nil
+		exists = err != nil
 	}
-	s.after.gone = !left
+	s.after.deleted = !exists
 	return err
 }
 
-// remove deletes an object if it is still the one that the plan saw. It reports whether the
-// object is still there.
-func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
+// remove deletes an object if it is still the one that was planned. It reports whether the object
+// still exists.
+func remove(ctx context.Context, c *Cluster, s *Step) (exists bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return true, err
 	}
 	policy, uid := client.PropagationPolicy(metav1.DeletePropagationBackground), s.seen.live.GetUID()
 	if s.Action == Run {
-		// its pods end before it runs again
+		// The pods end before the hook runs again.
 		policy = client.PropagationPolicy(metav1.DeletePropagationForeground)
 	}
 	err = c.client.Delete(ctx, s.seen.live, policy, client.Preconditions{UID: &uid})
@@ -157,7 +157,7 @@ func remove(ctx context.Context, c *Cluster, s *Step) (left bool, err error) {
 	return now != nil && now.GetUID() == s.seen.live.GetUID(), err
 }
 
-// awaitGone waits until an object that was deleted is gone.
+// awaitGone waits until a deleted object no longer exists.
 func awaitGone(ctx context.Context, c *Cluster, opt Options, s *Step) error {
 	opt.tell("waiting until %s is gone", s.Title())
 	var finalizers []string

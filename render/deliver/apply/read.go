@@ -15,16 +15,16 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Object is one object of a package, as its rendered text has it.
+// Object is one object of a package, as in its rendered text.
 type Object struct {
 	*unstructured.Unstructured
-	// File that contains it, for messages; "-" is standard input.
+	// File that contains the object, for messages; "-" is standard input.
 	File string
-	// Line of the file that it starts in, from 1; 0 where nobody knows.
+	// Line of the file where the object starts, from 1; 0 if unknown.
 	Line int
 }
 
-// Place is the file and line of an object, for people.
+// Place returns the file and line of an object.
 func (o Object) Place() string { return place(o.File, o.Line) }
 
 func place(file string, line int) string {
@@ -34,8 +34,8 @@ func place(file string, line int) string {
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-// Read decodes the objects of a rendered file. Lists give their items. Documents
-// that are not Kubernetes objects are errors; empty documents are skipped.
+// Read decodes the objects of a rendered file. A List yields its items. A document that is not a
+// Kubernetes object is an error. Empty documents are skipped.
 func Read(file string, text []byte) (all []Object, err error) {
 	documents := slices.Collect(krm.Documents(text))
 	lines := linesOf(text, documents)
@@ -48,7 +48,7 @@ func Read(file string, text []byte) (all []Object, err error) {
 	return all, multi.Errors(failed...)
 }
 
-// linesOf returns the lines in which parts of a text start. The parts are in order.
+// linesOf returns the lines where parts of a text start. The parts are in order.
 func linesOf(text []byte, parts []krm.Document) []int {
 	lines, line, at := make([]int, len(parts)), 1, 0
 	for i, p := range parts {
@@ -61,7 +61,7 @@ func linesOf(text []byte, parts []krm.Document) []int {
 func decode(file string, text []byte, d krm.Document, line int) ([]Object, error) {
 	data, err := yaml.YAMLToJSONStrict(text[d.Start:d.End])
 	if err != nil {
-		// Once more, for an error that counts the lines of the file.
+		// Decode again, for an error that counts the lines of the file.
 		_, err := yaml.YAMLToJSONStrict(append(bytes.Repeat([]byte{'\n'}, line-1),
 			text[d.Start:d.End]...))
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -72,13 +72,13 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 	at := place(file, line)
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(data); err != nil || u.GetAPIVersion() == "" {
-		// The error has the document in it, which may be a Secret.
+		// The error contains the document, which may be a Secret.
 		return nil, fmt.Errorf("%s: a document is not a Kubernetes object: apiVersion or kind is "+
 			"missing, or metadata is not a map", at)
 	}
 	if items, has := u.Object["items"]; has && items == nil &&
 		strings.HasSuffix(u.GetKind(), "List") {
-		return nil, nil // a render consumed all of them
+		return nil, nil // a render consumed all items
 	}
 	if !u.IsList() {
 		if u.GetName() == "" {
@@ -88,11 +88,11 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 		return []Object{{u, file, line}}, nil
 	}
 	var items []Object
-	var take func(item runtime.Object) error
-	take = func(item runtime.Object) error {
+	var add func(item runtime.Object) error
+	add = func(item runtime.Object) error {
 		o, ok := item.(*unstructured.Unstructured)
 		if ok && o.IsList() {
-			return o.EachListItem(take)
+			return o.EachListItem(add)
 		}
 		if !ok || o.GetName() == "" {
 			return errors.New("an item of a list has no metadata.name")
@@ -100,7 +100,7 @@ func decode(file string, text []byte, d krm.Document, line int) ([]Object, error
 		items = append(items, Object{o, file, line})
 		return nil
 	}
-	if err := u.EachListItem(take); err != nil {
+	if err := u.EachListItem(add); err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
 	if parts, ok := krm.ListItems(text, d, false, krm.KindOf(text[d.Start:d.End])); ok &&

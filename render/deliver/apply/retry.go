@@ -19,40 +19,40 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// How long requests are repeated. An API server that restarts is away for half a
-// minute, or a few where there is only one; one that answers, but with an error of
-// its own, recovers sooner or not at all.
+// How long requests are repeated. An API server that restarts is unavailable for half a minute, or
+// for a few minutes if there is only one. An API server that answers with its own error recovers
+// sooner or not at all.
 const (
 	outagePatience = 2 * time.Minute
 	answerPatience = 20 * time.Second
-	// internalPatience is for errors that mostly stay.
+	// internalPatience is for errors that are usually permanent.
 	internalPatience = 3 * time.Second
 	requestTimeout   = 2 * time.Minute // of one attempt
-	// discoveryTimeout is client-go's default for questions about kinds.
+	// discoveryTimeout is client-go's default for discovery requests.
 	discoveryTimeout = 32 * time.Second
 )
 
-// answerLimit is how many bytes an API server may answer to one request.
+// answerLimit is the maximum size of the API server's answer to one request in bytes.
 const answerLimit = 512 << 20
 
-// requests sends requests to the API server, and repeats those without an answer, and those that
-// the API server asks to repeat. This is safe for all requests of this package: reads, dry runs
-// and server-side applies are idempotent, deletes name a UID, and an inventory that was stored by
-// a request without an answer is recognized.
+// requests sends requests to the API server. It repeats requests without an answer, and requests
+// that the API server asks to repeat. This is safe for all requests of this package: reads, dry
+// runs and server-side applies are idempotent, deletes name a UID, and save recognizes an inventory
+// that a request without an answer stored.
 //
-// With a lease, each attempt to write waits until the lease is good for it, and has
-// to end before the lease does. Such an attempt is not broken off when the caller
-// is interrupted: it could reach the API server after the lease was released.
+// With a lease, each attempt to write waits until the lease allows it, and has to end before the
+// lease does. Such an attempt continues when the caller is interrupted: otherwise it could reach
+// the API server after the lease was released.
 type requests struct {
 	http.RoundTripper
 	timeout time.Duration // of one attempt
 	reached *atomic.Bool  // the API server has answered at least once
-	lease   *lease        // nil where nothing is written
+	lease   *lease        // nil if nothing is written
 	tell    func(string)
-	command context.Context // by whose end all requests end; nil for none
+	command context.Context // when it ends, all requests end; may be nil
 }
 
-// RoundTrip makes a request, again and again while that may help.
+// RoundTrip sends a request, and repeats it as long as that may help.
 func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	if q.command != nil {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -67,16 +67,16 @@ func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 		case patience == 0:
 			return answer, err
 		case time.Since(began) > patience && err != nil:
-			q.reached.Store(false) // client-go asks again by itself
+			q.reached.Store(false) // client-go repeats the request itself
 			return nil, err
 		case time.Since(began) > patience:
-			answer.Header.Del("Retry-After") // by which client-go asks again
+			answer.Header.Del("Retry-After") // with it client-go repeats the request
 			return answer, nil
 		}
 		if q.tell != nil {
 			why := err
 			if status := new(metav1.Status); err == nil {
-				_ = json.Unmarshal(text, status) // of another form it has no message
+				_ = json.Unmarshal(text, status) // another form has no message
 				why = errors.New(cmp.Or(status.Message, answer.Status))
 			}
 			q.tell("waiting for the API server: " + short(why))
@@ -89,7 +89,7 @@ func (q *requests) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// attempt makes a request once, and reads the whole answer.
+// attempt sends a request once and reads the whole answer.
 func (q *requests) attempt(r *http.Request) (answer *http.Response, text []byte, err error) {
 	ctx, until := r.Context(), time.Now().Add(q.timeout)
 	writes := q.lease != nil && r.Method != http.MethodGet && !r.URL.Query().Has("dryRun")
@@ -108,7 +108,7 @@ func (q *requests) attempt(r *http.Request) (answer *http.Response, text []byte,
 	}
 	if answer, err = q.RoundTripper.RoundTrip(r); err == nil {
 		text, err = io.ReadAll(http.MaxBytesReader(nil, answer.Body, answerLimit))
-		_ = answer.Body.Close() // all of it was read
+		_ = answer.Body.Close() // it was read completely
 		answer.Body = io.NopCloser(bytes.NewReader(text))
 	}
 	if err == nil {
@@ -119,8 +119,8 @@ func (q *requests) attempt(r *http.Request) (answer *http.Response, text []byte,
 	return answer, text, err
 }
 
-// patience is how long a request with such an answer is repeated. An API server that
-// never answered is more likely a wrong address than a restart.
+// patience returns how long a request with this answer is repeated. An API server that never
+// answered is more likely a wrong address than a restart.
 func (q *requests) patience(answer *http.Response, text []byte, err error) time.Duration {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, errLost),
@@ -143,17 +143,17 @@ func (q *requests) patience(answer *http.Response, text []byte, err error) time.
 	return 0
 }
 
-// badPatch is in the API server's answer where fields of an apply are unknown, or of
-// another type. It calls that an internal error, but it is one of the request.
+// badPatch is in the API server's answer if fields of an apply are unknown or have another type. It
+// is an internal error of the API server, although the request is wrong.
 const badPatch = "typed patch object"
 
-// answered reports whether an error is the API server's own.
+// answered reports whether an error is an answer of the API server.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// short is an error without the URL that it is about.
+// short returns the text of an error without its URL.
 func short(err error) string {
 	var where *url.Error
 	if !answered(err) && errors.As(err, &where) {

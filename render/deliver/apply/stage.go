@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stages are applied one after the other, and pruned in reverse. Objects of one stage are
-// applied at once. Kinds that are not listed, such as custom resources, are workloads.
+// stages are applied one after the other, and pruned in reverse. Objects of one stage are applied
+// in parallel. Kinds that are not listed, such as custom resources, are workloads.
 var stages = [...]struct {
 	name  string
 	kinds []string
@@ -27,7 +27,7 @@ var stages = [...]struct {
 		"PersistentVolumeClaim", "NetworkPolicy", "Service",
 	}},
 	{"workloads", nil},
-	// Requests fail while the server of a webhook does not run, so it comes after the server.
+	// Requests fail while the server of a webhook does not run, so webhooks follow the servers.
 	{"admission", []string{
 		"APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
@@ -35,7 +35,7 @@ var stages = [...]struct {
 	}},
 }
 
-// Stages by their index; those after pruned have no kinds.
+// Indexes of stages. Those from pruned on have no kinds.
 const (
 	needed    = 1
 	preHooks  = 2
@@ -57,15 +57,15 @@ func stageOf(kind schema.GroupKind) int {
 	return workloads
 }
 
-// rank is when a step is carried out: the waves of a stage come one after the other.
-// Without dependencies there is one wave.
+// rank is the position of a step: the waves of a stage are carried out one after the other. Without
+// dependencies there is one wave.
 type rank struct{ stage, wave int }
 
 func (r rank) compare(other rank) int {
 	return cmp.Or(cmp.Compare(r.stage, other.stage), cmp.Compare(r.wave, other.wave))
 }
 
-// name of the stage, for people.
+// name returns the name of the stage for people.
 func (r rank) name() string {
 	if r.stage < len(stages) {
 		return stages[r.stage].name

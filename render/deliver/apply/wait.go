@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// health of the object of a step. kstatus calls a Job current as soon as it has begun;
-// where it has to finish, it is when it is complete.
+// health returns the health of the object of a step. kstatus calls a Job current when it begins;
+// with finish it is current when it is complete.
 func (s *Step) health(finish bool, checks health.Checks) health.Health {
 	h := checks.Of(s.after.latest)
 	if finish && s.after.latest == nil && s.expires() {
@@ -33,18 +33,18 @@ func (s *Step) health(finish bool, checks health.Checks) health.Health {
 	return h
 }
 
-// expires reports whether the object is a Job that deletes itself when it is done.
+// expires reports whether the object is a Job that deletes itself after it completes.
 func (s *Step) expires() bool {
 	_, ttl, _ := unstructured.NestedFieldNoCopy(s.want.body.Object, "spec", "ttlSecondsAfterFinished")
 	return ttl && s.GroupKind == jobKind
 }
 
-// mostWaiting is how many objects an error names.
+// mostWaiting is the number of objects that an error names.
 const mostWaiting = 20
 
-// wait until all objects are healthy, and Jobs complete where they have to finish. One that
-// has failed ends it at once. A pod in trouble does not, but is reported: an image may
-// still be pushed, and a node may still come.
+// wait waits until all objects are healthy and, with finish, until all Jobs are complete. It
+// returns as soon as an object has failed. A pod in trouble is only reported: its image may still
+// be pushed, and a node may still join.
 func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool, opt Options) error {
 	total, began, reported := len(steps), time.Now(), make(map[string]bool)
 	for _, s := range steps {
@@ -89,7 +89,7 @@ func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		found, err := look(ctx, c, p, steps)
+		found, err := findLive(ctx, c, p, steps)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func wait(ctx context.Context, c *Cluster, p Package, steps []*Step, finish bool
 	}
 }
 
-// each is an error of one line for each of some objects.
+// each returns an error with one line per object.
 func each(what string, objects []string) error {
 	var all []error
 	for _, o := range objects[:min(len(objects), mostWaiting)] {

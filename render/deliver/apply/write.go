@@ -16,7 +16,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
-// do carries out one step that is not a prune.
+// do carries out one step other than a prune.
 func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 	defer func() {
 		if err != nil {
@@ -27,25 +27,25 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 		return err
 	}
 	if s.Action == Recreate || s.Action == Run && s.seen.live != nil {
-		left, err := remove(ctx, c, s)
+		exists, err := remove(ctx, c, s)
 		if err == nil && s.Action == Skip {
 			err = errors.New("another client deleted and recreated it: apply again")
 		}
-		if err == nil && left {
+		if err == nil && exists {
 			err = awaitGone(ctx, c, p.opt, s)
 		}
 		if err != nil {
 			return err
 		}
 		s.seen.live, s.dry.object, s.dry.force, s.seen.former = nil, nil, false, nil
-		s.want.body = s.want.author // nobody has a field of the new one
+		s.want.body = s.want.author // the new object has no other managers
 	}
 	s.seen.reads = s.want.body.GroupVersionKind()
 	soon := poll.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 	_ = poll.ExponentialBackoffWithContext(ctx, soon, func(ctx context.Context) (bool, error) {
 		err = send(ctx, c, p, s)
-		// The API server sees what the package has just brought a little later: an object
-		// that is needed, a kind, or a field of a changed CRD.
+		// The API server recognizes an object, a kind or a changed field of a CRD with a delay
+		// after the package has written it.
 		again := err != nil && s.dry.untried != "" &&
 			(missing(err) || strings.Contains(err.Error(), badPatch))
 		return !again, nil
@@ -57,8 +57,8 @@ func do(ctx context.Context, c *Cluster, p *Plan, s *Step) (err error) {
 	return err
 }
 
-// send applies one object. Where fields are taken from others, the version that the dry run
-// saw has to be the live one: nothing is taken from somebody who came in between.
+// send applies one object. If it takes fields from other managers, the live version has to be the
+// one of the dry run, so that no field is taken that another client has set in the meantime.
 func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
 	for range 10 {
 		err := write(ctx, c, s)
@@ -78,8 +78,8 @@ func send(ctx context.Context, c *Cluster, p *Plan, s *Step) error {
 	return errors.New("another client changes it at the same time: apply again")
 }
 
-// write sends one object. What was applied from the client's side becomes ours first. (ssa's
-// Apply takes fields from everybody, and reads and tries what the plan has read and tried.)
+// write sends one object. Fields that were applied from the client's side become ours first. (ssa's
+// Apply takes fields from all managers, and repeats the reads and the dry runs of the plan.)
 func write(ctx context.Context, c *Cluster, s *Step) error {
 	body, live := s.want.body, s.seen.live
 	if len(s.seen.former) > 0 {
@@ -101,7 +101,7 @@ func write(ctx context.Context, c *Cluster, s *Step) error {
 	return err
 }
 
-// submit applies an object, and returns what the API server makes of it.
+// submit applies an object and returns it as the API server stores it.
 func submit(
 	ctx context.Context, c *Cluster, body liveObject, force bool, options ...client.ApplyOption,
 ) (liveObject, error) {

@@ -19,10 +19,9 @@ import (
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
-// Commit says which Git commit a package is from, as Flux writes it:
-// main@sha1:…. Where a file is not as the commit has it, "-dirty" follows; more
-// are files of the render that may lie elsewhere, "" for none. A package outside
-// of Git is from nowhere.
+// Commit returns the Git commit of a package in Flux's form: main@sha1:…. It ends with "-dirty" if
+// a file differs from the commit. more are further files of the render, which may be in other
+// folders; "" is ignored. A package outside of Git has empty Metadata.
 func Commit(root string, inputs []render.File, more ...string) (Metadata, error) {
 	full, err := resolved(root)
 	var at string
@@ -66,7 +65,7 @@ func Commit(root string, inputs []render.File, more ...string) (Metadata, error)
 	return Metadata{Source: source, Revision: revision, Created: commit.Committer.When.UTC()}, nil
 }
 
-// origin is the URL of the remote origin, without a login, "" for none.
+// origin returns the URL of the remote origin without credentials, or "" if there is none.
 func origin(repo *git.Repository) (string, error) {
 	remote, err := repo.Remote("origin")
 	if err != nil || len(remote.Config().URLs) == 0 {
@@ -84,7 +83,7 @@ func resolved(name string) (string, error) {
 	return filepath.EvalSymlinks(absolute)
 }
 
-// changed reports whether a file differs from the commit's, or is missing.
+// changed reports whether a file differs from the commit or is missing.
 func changed(repo *git.Repository, at *object.Commit, full string, inputs []render.File,
 	more []string) (bool, error) {
 	tree, err := at.Tree()
@@ -103,8 +102,8 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []rend
 	below = filepath.ToSlash(below)
 	if info, err := os.Stat(full); err == nil && !info.IsDir() {
 		below = path.Dir(below)
-	} else if gone, err := missing(tree, top, below); gone || err != nil {
-		return gone, err
+	} else if deleted, err := missing(tree, top, below); deleted || err != nil {
+		return deleted, err
 	}
 	var files []render.File // by their path in the working tree
 	for _, in := range inputs {
@@ -139,7 +138,7 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []rend
 }
 
 // missing reports whether a file that the commit has in a folder was deleted.
-func missing(tree *object.Tree, top, below string) (gone bool, err error) {
+func missing(tree *object.Tree, top, below string) (deleted bool, err error) {
 	if below != "." {
 		switch tree, err = tree.Tree(below); {
 		case errors.Is(err, object.ErrDirectoryNotFound), errors.Is(err, object.ErrEntryNotFound):
@@ -151,10 +150,10 @@ func missing(tree *object.Tree, top, below string) (gone bool, err error) {
 	err = tree.Files().ForEach(func(f *object.File) error {
 		_, err := os.Lstat(filepath.Join(top, filepath.FromSlash(below), filepath.FromSlash(f.Name)))
 		if errors.Is(err, os.ErrNotExist) {
-			gone = true
+			deleted = true
 			return storer.ErrStop
 		}
 		return err
 	})
-	return gone, err
+	return deleted, err
 }

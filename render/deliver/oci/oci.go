@@ -35,42 +35,42 @@ const (
 // Scheme starts a reference to an artifact: oci://registry/repository:tag.
 const Scheme = "oci://"
 
-// Access says how registries are reached. The zero value is what most want.
+// Access configures access to registries. The zero value suits most users.
 type Access struct {
-	// Keychain finds credentials; nil is the docker configuration
-	// ($DOCKER_CONFIG, ~/.docker/config.json), with its credential helpers.
+	// Keychain returns credentials; nil is the docker configuration ($DOCKER_CONFIG,
+	// ~/.docker/config.json) with its credential helpers.
 	Keychain authn.Keychain
-	// PlainHTTP talks http to registries other than those on this machine.
+	// PlainHTTP uses http also for registries on other machines.
 	PlainHTTP bool
-	// Transport carries the requests; nil is that of the function Transport.
+	// Transport sends the requests; nil is the result of the function Transport.
 	Transport http.RoundTripper
 }
 
-// Options say how artifacts are stored and fetched.
+// Options configure how artifacts are stored and fetched.
 type Options struct {
 	Access
-	// Verify judges an artifact by its digest before its content is fetched;
-	// an error refuses it. nil takes every artifact.
+	// Verify is called with the digest of an artifact before its content is fetched. An error
+	// refuses the artifact. nil accepts every artifact.
 	Verify func(ctx context.Context, artifact name.Digest) error
-	// Attach adds to what was pushed, signatures for one, before it gets its tag;
-	// an error leaves the tag as it was. nil adds nothing.
+	// Attach is called after a push and before the artifact gets its tag, for example to attach
+	// signatures. An error leaves the tag unchanged. It may be nil.
 	Attach func(ctx context.Context, artifact name.Digest) error
-	// Progress is called with the number of bytes done and of all bytes; it may be nil.
+	// Progress is called with the number of bytes done and the total; it may be nil.
 	Progress func(done, total int64)
 }
 
 // Result is an artifact in a registry.
 type Result struct {
-	// Ref is with its digest: registry/repository@sha256:….
+	// Ref is the reference with the digest: registry/repository@sha256:….
 	Ref    string `json:"ref"`
 	Digest string `json:"digest"`
 	Origin
-	// Files and Bytes are those of the package, unpacked.
+	// Files and Bytes are the number and the total size of the unpacked files.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 }
 
-// Origin is what the annotations of an artifact say; "" if it lacks one.
+// Origin contains the annotations of an artifact; "" for a missing one.
 type Origin struct {
 	Source   string `json:"source,omitempty"`
 	Revision string `json:"revision,omitempty"`
@@ -82,8 +82,8 @@ func originOf(annotations map[string]string) Origin {
 		annotations[CreatedAnnotation]}
 }
 
-// Parse reads a reference that starts with oci://. Without a tag or digest it
-// means the tag latest.
+// Parse parses a reference that starts with oci://. Without a tag or digest it means the tag
+// latest.
 func (a Access) Parse(ref string) (name.Reference, error) {
 	plain, ok := strings.CutPrefix(ref, Scheme)
 	if !ok {
@@ -128,8 +128,7 @@ func (a Access) Remote(ctx context.Context) []remote.Option {
 	}
 }
 
-// explain says what was tried on an artifact, and what to do about the usual
-// reasons for failure.
+// explain adds to an error the attempted operation, the artifact and the remedy for usual causes.
 func explain(doing string, ref name.Reference, err error) error {
 	hint := ""
 	if refused := (*transport.Error)(nil); errors.As(err, &refused) {

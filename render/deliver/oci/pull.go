@@ -20,18 +20,18 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// Limits of what a pull unpacks. They are those of a render.
+// Limits of the content that Pull unpacks, as for a render.
 const (
-	// MaxArchive is of the compressed archive, which is held in memory.
+	// MaxArchive is the maximum size of the compressed archive, which is held in memory.
 	MaxArchive = 128 << 20
-	// MaxContent is of all files together.
+	// MaxContent is the maximum size of all files together.
 	MaxContent = source.MaxStream
 	MaxFiles   = 200_000
 )
 
-// Pull fetches an artifact into a folder that does not exist or is empty. The
-// manifest is judged before the content is fetched, and all of the content
-// before anything is written. The folder appears as a whole or not at all.
+// Pull fetches an artifact into a folder that does not exist or is empty. It checks the manifest
+// before it fetches the content, and all of the content before it writes a file. The folder appears
+// as a whole or not at all.
 func Pull(ctx context.Context, ref, folder string, opt Options) (Result, error) {
 	from, err := opt.Parse(ref)
 	if err != nil {
@@ -50,7 +50,7 @@ func Pull(ctx context.Context, ref, folder string, opt Options) (Result, error) 
 	return result, place(ctx, packed, folder)
 }
 
-// vacant reports whether a folder can be made.
+// vacant returns an error unless a folder is empty or does not exist.
 func vacant(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, os.ErrNotExist) {
@@ -70,7 +70,7 @@ func vacant(folder string) error {
 	return fmt.Errorf("pulling into %s: %w", folder, err)
 }
 
-// fetch returns the archive of an artifact whose manifest is valid.
+// fetch returns the archive of an artifact after checking the manifest.
 func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Result, error) {
 	found, artifact, err := opt.get(ctx, "pulling", from)
 	if err != nil {
@@ -129,7 +129,7 @@ func layer(ctx context.Context, in name.Repository, d v1.Descriptor,
 	}
 }
 
-// place writes a judged archive beside the folder, and moves it there at once.
+// place unpacks a checked archive into a temporary folder and renames that to the destination.
 func place(ctx context.Context, packed []byte, folder string) error {
 	folder = filepath.Clean(folder)
 	parent := filepath.Dir(folder)
@@ -156,7 +156,7 @@ func place(ctx context.Context, packed []byte, folder string) error {
 	return nil
 }
 
-// write a file whose name has been judged before.
+// write writes a file whose name was checked.
 func write(ctx context.Context, to string, content io.Reader) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -172,15 +172,15 @@ func write(ctx context.Context, to string, content io.Reader) error {
 	return multi.Errors(err, f.Close())
 }
 
-// unpack passes each file of an archive to visit, and returns how many there are. If visit is nil,
-// it only checks the archive.
+// unpack passes each file of an archive to visit, and returns the number and size of the files. If
+// visit is nil, it only checks the archive.
 func unpack(packed []byte,
 	visit func(name string, content io.Reader) error) (files int, size int64, err error) {
 	limits := archive.Limits{Archive: MaxArchive, Unpacked: MaxContent, File: source.MaxFile,
 		Files: MaxFiles}
 	err = archive.Each(bytes.NewReader(packed), limits,
 		func(name string, n int64, content io.Reader) error {
-			// of a drive or a device of Windows
+			// A colon may name a drive or a device of Windows.
 			if strings.Contains(name, ":") || !filepath.IsLocal(name) {
 				return fmt.Errorf("%w: %q is not a plain name", archive.ErrInvalid, name)
 			}

@@ -24,18 +24,18 @@ import (
 	"github.com/armature-dev/armature/render/archive"
 )
 
-// Metadata says where a package is from. None of it is looked up, so that the
-// same package has the same digest wherever and whenever it is pushed.
+// Metadata is the origin of a package. Push looks nothing up, so that the same package always has
+// the same digest.
 type Metadata struct {
-	// Source is the URL of the repository, Revision a branch and commit as Flux
-	// writes them: "main@sha1:<commit>". Both may be "".
+	// Source is the URL of the repository, and Revision a branch and commit in Flux's form:
+	// "main@sha1:<commit>". Both may be "".
 	Source, Revision string
-	// Created is the time of the source's commit; zero is 1970.
+	// Created is the time of the source's commit; zero means 1970.
 	Created time.Time
 }
 
-// Push stores files, each with its Data, as an artifact under a reference with
-// a tag. The same files and metadata have the same digest.
+// Push stores files as an artifact under a reference with a tag. Equal files and metadata have the
+// same digest.
 func Push(ctx context.Context, ref string, files []render.File, meta Metadata,
 	opt Options) (Result, error) {
 	image, result, err := Artifact(files, meta)
@@ -45,8 +45,8 @@ func Push(ctx context.Context, ref string, files []render.File, meta Metadata,
 	return result, err
 }
 
-// PushImage stores an image under a reference with a tag, which moves when everything is attached.
-// It returns the reference with the digest.
+// PushImage stores an image under a reference with a tag, which it sets after calling Attach. It
+// returns the reference with the digest.
 func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (string, error) {
 	to, err := opt.Parse(ref)
 	if err != nil {
@@ -87,8 +87,8 @@ func PushImage(ctx context.Context, ref string, image v1.Image, opt Options) (st
 	return artifact.String(), nil
 }
 
-// Artifact makes an artifact without storing it. The archive in it depends on names and content
-// alone. Artifact refuses what Pull would.
+// Artifact returns an artifact without storing it. The archive in it depends only on names and
+// content. Artifact returns an error if Pull would refuse the result.
 func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 	if len(files) == 0 {
 		return nil, Result{}, errors.New("the package has no files")
@@ -128,7 +128,7 @@ func Artifact(files []render.File, meta Metadata) (v1.Image, Result, error) {
 		Files: len(files), Bytes: size}, nil
 }
 
-// Image makes an image whose only layer is an archive. layer and config are media types.
+// Image returns an image whose only layer is an archive. layer and config are media types.
 func Image(packed []byte, layer, config types.MediaType, file v1.ConfigFile,
 	annotations map[string]string) (image v1.Image, err error) {
 	content, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// get returns what a reference names, if Verify accepts it.
+// get returns the artifact of a reference if Verify accepts it.
 func (o Options) get(ctx context.Context, doing string,
 	ref name.Reference) (*remote.Descriptor, name.Digest, error) {
 	found, err := remote.Get(ref, o.Remote(ctx)...)
@@ -28,11 +28,11 @@ func (o Options) get(ctx context.Context, doing string,
 	return found, named, nil
 }
 
-// maxImages of an index are looked at.
+// maxImages is the maximum number of images in an index.
 const maxImages = 32
 
-// Images returns the images that an index lists, and false for another artifact. BuildKit's
-// attestations are for an unknown platform, and no node pulls them.
+// Images returns the images of an index, and false if the artifact is not an index. It omits
+// BuildKit's attestations, which are for an unknown platform that no node pulls.
 func Images(artifact name.Digest, options []remote.Option) (images []name.Digest, index bool,
 	err error) {
 	found, err := remote.Get(artifact, options...)
@@ -60,22 +60,21 @@ func Images(artifact name.Digest, options []remote.Option) (images []name.Digest
 	return images, true, nil
 }
 
-// Blob reads a blob of a repository. It fails at the end unless the blob has the digest and the
-// size of its descriptor, and before more than that is read. URLs of the descriptor are not
-// followed.
+// Blob reads a blob of a repository. Reading fails if the blob exceeds the size of its descriptor,
+// and at the end unless digest and size match. URLs in the descriptor are not followed.
 func Blob(in name.Repository, d v1.Descriptor, options []remote.Option) (io.ReadCloser, error) {
 	l, err := remote.Layer(in.Digest(d.Digest.String()), options...)
 	if err != nil {
 		return nil, err
 	}
-	r, err := l.Compressed() // compares what comes with the digest
+	r, err := l.Compressed() // verifies the digest
 	if err != nil {
 		return nil, err
 	}
 	return &exact{r, d.Size}, nil
 }
 
-// exact fails unless it is as long as is left.
+// exact returns an error unless exactly left bytes are read.
 type exact struct {
 	io.ReadCloser
 	left int64
@@ -86,7 +85,7 @@ func (e *exact) Read(p []byte) (int, error) {
 		return 0, errSize
 	}
 	if int64(len(p)) > e.left+1 {
-		p = p[:e.left+1] // one more than allowed shows that there is more
+		p = p[:e.left+1] // the extra byte shows that there is more
 	}
 	n, err := e.ReadCloser.Read(p)
 	if e.left -= int64(n); e.left < 0 || err == io.EOF && e.left > 0 {

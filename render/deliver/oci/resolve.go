@@ -17,13 +17,13 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// maxResolve is how long an image may take to resolve, the judgement of it included.
+// maxResolve is the maximum time to resolve an image, including its verification.
 const maxResolve = 5 * time.Minute
 
-// Resolve returns the digest behind an image's tag. platform is os/arch[/variant], for the digest
-// of that platform's image; "" is for the digest that the tag names, which may be an index of many
-// platforms. Verify checks the digest that the tag names, because people sign that one. Resolve
-// ends after maxResolve.
+// Resolve returns the digest of an image's tag. With a platform, os/arch[/variant], it returns the
+// digest of the image for that platform. With "" it returns the digest that the tag names, which
+// may be an index of many platforms. Verify gets that digest, because signatures are usually of it.
+// Resolve takes at most maxResolve.
 func Resolve(ctx context.Context, image, platform string, opt Options) (digest string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxResolve)
 	defer cancel()
@@ -89,11 +89,11 @@ type Tagged struct {
 	Origin
 }
 
-// attached are the tags under which cosign keeps signatures and attestations.
+// attached matches the tags under which cosign stores signatures and attestations.
 var attached = text.Pattern(`^sha256-[0-9a-f]{64}(\.(sig|att|sbom))?$`)
 
-// List returns the rendered packages of a repository, by tag. It omits images of other kinds, and
-// what cosign stores for artifacts.
+// List returns the rendered packages of a repository by tag. It omits other images and cosign's
+// attachments.
 func List(ctx context.Context, repository string, opt Options) ([]Tagged, error) {
 	plain, ok := strings.CutPrefix(repository, Scheme)
 	if !ok {
@@ -123,7 +123,7 @@ func List(ctx context.Context, repository string, opt Options) ([]Tagged, error)
 	return list, nil
 }
 
-// describe returns the zero Tagged for a tag that is not a rendered package.
+// describe returns the artifact of a tag, or the zero Tagged if it is not a rendered package.
 func describe(ctx context.Context, tag name.Tag, opt Options) (Tagged, error) {
 	found, _, err := opt.get(ctx, "listing", tag)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// maxRedirects is how often one request may be sent elsewhere.
+// maxRedirects is the maximum number of redirects of one request.
 const maxRedirects = 10
 
-// Transport carries requests to registries. It ends redirects that lead in a circle,
-// which go-containerregistry's client follows for ever.
+// Transport returns a transport for requests to registries. It ends circular redirects, which
+// go-containerregistry's client follows forever.
 func Transport() http.RoundTripper { return redirects{remote.DefaultTransport} }
 
-// TransportTo is Transport with connections that dial opens.
+// TransportTo returns the same transport with connections that dial opens.
 func TransportTo(dial func(ctx context.Context,
 	network, address string) (net.Conn, error)) http.RoundTripper {
 	return redirects{&http.Transport{

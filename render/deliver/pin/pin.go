@@ -33,13 +33,14 @@ import (
 
 // Found are the images of a package.
 type Found struct {
-	// Open have no digest, and Digested have one.
+	// Open are the images without a digest, and Digested those with one.
 	Open, Digested []string
-	// Skills are the skills that workloads mount, by their images.
+	// Skills are the names of the skills that workloads mount, by image.
 	Skills map[string]string
 }
 
-// Images returns the images that run of what a render makes, and those of build steps on request.
+// Images returns the images that run in the rendered objects and, if steps is set, those of build
+// steps.
 func Images(src render.Source, opt render.Options, builds []api.LockedBuild,
 	steps bool) (all Found, findings []finding.Finding, err error) {
 	opt.Lock = &api.ImageLock{Spec: api.ImageLockSpec{Builds: builds}}
@@ -52,7 +53,7 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild,
 	}
 	found := make(map[string]bool)
 	all.Skills = make(map[string]string)
-	rows, _ := images.Rows(opt.Config) // the render has reported what is wrong with them
+	rows, _ := images.Rows(opt.Config) // the render has reported errors in them
 	for _, f := range result.Files {
 		render.Objects(f, func(o *krm.Object) {
 			for _, image := range images.Fields(o, rows...) {
@@ -79,8 +80,8 @@ func Images(src render.Source, opt render.Options, builds []api.LockedBuild,
 	return all, findings, err
 }
 
-// unknown reports fields that look like images of kinds that nobody knows: no digest is
-// written into them.
+// unknown returns a finding for each field of an unknown kind that looks like an image, since no
+// digest is written into it.
 func unknown(o *krm.Object, rows []images.Row) (findings []finding.Finding) {
 	value, err := o.Value()
 	if err != nil {
@@ -100,7 +101,7 @@ func unknown(o *krm.Object, rows []images.Row) (findings []finding.Finding) {
 	return findings
 }
 
-// stepImages reads a Tekton TaskSpec. Images that are parameters are left out.
+// stepImages adds the images of a Tekton TaskSpec to found. It omits images that are parameters.
 func stepImages(text string, found map[string]bool) error {
 	type container struct {
 		Image string `json:"image"`
@@ -120,16 +121,16 @@ func stepImages(text string, found map[string]bool) error {
 	return nil
 }
 
-// Resolve asks the registries for eight images at once, and calls resolved after each. All
-// failures are reported. Images with a digest are looked up only if they have to be signed. A
-// skill is checked before a new digest of it gets into the lock.
-// platform applies to all images; "" keeps the platform of each image in before, or means all.
+// Resolve resolves images, eight in parallel, and calls resolved after each. It returns all errors.
+// Images with a digest are read only if they have to be signed. A new digest of a skill is locked
+// only after its content was checked. platform applies to all images; "" keeps the platform of each
+// image in before, or means all platforms.
 func Resolve(ctx context.Context, found Found, before []api.LockedImage, platform string,
 	opt oci.Options, resolved func()) ([]api.LockedImage, error) {
 	images := found.Open
-	was := make(map[string]api.LockedImage)
+	previous := make(map[string]api.LockedImage)
 	for _, image := range before {
-		was[image.Image] = image
+		previous[image.Image] = image
 	}
 	locked := make([]api.LockedImage, len(images))
 	total := len(images) + len(found.Digested)
@@ -141,9 +142,9 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 			return err
 		}
 		image := images[i]
-		platform := cmp.Or(platform, was[image].Platform)
+		platform := cmp.Or(platform, previous[image].Platform)
 		digest, err := oci.Resolve(ctx, image, platform, opt)
-		if named, ok := found.Skills[image]; ok && err == nil && digest != was[image].Digest {
+		if named, ok := found.Skills[image]; ok && err == nil && digest != previous[image].Digest {
 			var ref name.Reference
 			if ref, err = name.ParseReference(image, opt.Names()...); err == nil {
 				_, err = sign.CheckSkill(ctx, ref.Context().Digest(digest), named,
@@ -163,31 +164,31 @@ func Resolve(ctx context.Context, found Found, before []api.LockedImage, platfor
 	return locked, multierror.Append(nil, failed...).ErrorOrNil()
 }
 
-// Change is one line of the difference between two locks.
+// Change is one difference between two locks.
 type Change struct {
 	// Image is as written; Build is namespace/name. One of the two is set.
 	Image string `json:"image,omitempty"`
 	Build string `json:"build,omitempty"`
-	// Was and Is are digests, or images of builds; "" is not in the lock.
+	// Was and Is are digests, or images of builds; "" if the lock does not contain it.
 	Was string `json:"was,omitempty"`
 	Is  string `json:"is,omitempty"`
 }
 
-// Changes between two locks.
+// Changes returns the differences between two locks.
 func Changes(before, after api.ImageLockSpec) (changes []Change) {
-	was, is := entries(before), entries(after)
-	both := maps.Clone(was)
-	maps.Copy(both, is)
+	old, current := entries(before), entries(after)
+	both := maps.Clone(old)
+	maps.Copy(both, current)
 	for _, key := range slices.SortedFunc(maps.Keys(both),
 		func(a, b Change) int { return strings.Compare(a.Image+a.Build, b.Image+b.Build) }) {
-		if was[key] != is[key] {
-			changes = append(changes, Change{key.Image, key.Build, was[key], is[key]})
+		if old[key] != current[key] {
+			changes = append(changes, Change{key.Image, key.Build, old[key], current[key]})
 		}
 	}
 	return changes
 }
 
-// entries returns the values of a lock by what they pin.
+// entries returns the pinned values of a lock by image or build.
 func entries(spec api.ImageLockSpec) map[Change]string {
 	all := make(map[Change]string)
 	for _, image := range spec.Images {
@@ -199,10 +200,10 @@ func entries(spec api.ImageLockSpec) map[Change]string {
 	return all
 }
 
-// Title of a lock that names none.
+// Title is the metadata.name of a new lock.
 const Title = "images"
 
-// Format is the text of a lock, as Write writes it. title is its metadata.name.
+// Format returns the text of a lock. title is its metadata.name.
 func Format(title string, spec api.ImageLockSpec) ([]byte, error) {
 	text, err := yaml.Marshal(spec)
 	if err != nil {
@@ -219,7 +220,7 @@ spec:
 %s`, api.RenderV1alpha1, title, krm.AppendIndented(nil, text, 2, "\n")), nil
 }
 
-// Write replaces the file of a lock at once.
+// Write replaces the file of a lock atomically.
 func Write(file string, before *api.ImageLock, spec api.ImageLockSpec) error {
 	title := Title
 	if before != nil && before.Name != "" {
@@ -232,8 +233,8 @@ func Write(file string, before *api.ImageLock, spec api.ImageLockSpec) error {
 	return replace(file, text)
 }
 
-// WriteTools replaces the file of the definitions of tools at once. Without a server there
-// is none.
+// WriteTools replaces the file with the definitions of tools atomically. Without a server it
+// removes the file.
 func WriteTools(file string, servers []tools.Server) error {
 	if len(servers) == 0 {
 		if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {

@@ -23,13 +23,14 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// attempts is how often a bundle is attached. Without a referrers API, what refers to an
-// artifact is a list that two writers may read and write at the same time: one is lost then.
+// attempts is how often publish attaches a bundle. Without a referrers API, the referrers of an
+// artifact are a list that two clients may read and write at the same time, and one of the writes
+// is lost.
 const attempts = 3
 
-// Sign attaches a signature to an artifact as a Sigstore bundle, and returns the reference
-// of the bundle by digest. A signature by the same key that is attached already stays, so
-// that Sign may be repeated after a failure.
+// Sign attaches a signature to an artifact as a Sigstore bundle and returns the reference of the
+// bundle by digest. It keeps an existing signature by the same key, so that it may be repeated
+// after a failure.
 func (s *Session) Sign(ctx context.Context, artifact name.Digest) (bundle string, err error) {
 	return s.publish(ctx, artifact, "", cosigntypes.CosignSignPredicateType, nil)
 }
@@ -41,8 +42,8 @@ func (s *Session) Attest(ctx context.Context, artifact name.Digest, predicateTyp
 	return s.publish(ctx, artifact, artifact.Repository.String(), predicateType, predicate)
 }
 
-// publish attaches a statement unless it is attached already, and reads it back. It is signed
-// once. named is the name of the subject.
+// publish attaches a statement unless it is attached already, and reads it back. It signs the
+// statement once. named is the name of the subject.
 func (s *Session) publish(ctx context.Context, artifact name.Digest, named, predicateType string,
 	predicate any) (place string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
@@ -66,15 +67,15 @@ func (s *Session) publish(ctx context.Context, artifact name.Digest, named, pred
 	}
 	var signed *bundle.Bundle
 	for n := 0; ; n++ {
-		there, err := newEvidence(artifact, bounded(ctx, s.access))
+		existing, err := newEvidence(artifact, bounded(ctx, s.access))
 		if err != nil {
 			return "", err
 		}
-		known, err := there.find(bundles, predicateType)
+		known, err := existing.find(bundles, predicateType)
 		if err != nil {
 			return "", err
 		}
-		states := func(a attached) bool { return s.states(there, a, text, predicateType) }
+		states := func(a attached) bool { return s.states(existing, a, text, predicateType) }
 		for _, a := range known {
 			if states(a) {
 				return a.place, nil
@@ -89,15 +90,15 @@ func (s *Session) publish(ctx context.Context, artifact name.Digest, named, pred
 				return "", err
 			}
 		}
-		if err := s.refer(there, predicateType, signed); err != nil {
+		if err := s.refer(existing, predicateType, signed); err != nil {
 			return "", err
 		}
 	}
 }
 
-// refer attaches a Sigstore bundle as a referrer (OCI 1.1), under the fallback tag
-// too where the registry has no referrers API. There is no time in the manifest: the same
-// bundle is attached once.
+// refer attaches a Sigstore bundle as a referrer (OCI 1.1), also under the fallback tag if the
+// registry has no referrers API. The manifest contains no time, so that the same bundle is attached
+// once.
 func (s *Session) refer(to *evidence, predicateType string, b *bundle.Bundle) error {
 	content, err := b.MarshalJSON()
 	if err != nil {
@@ -110,17 +111,17 @@ func (s *Session) refer(to *evidence, predicateType string, b *bundle.Bundle) er
 		ociremote.WithRemoteOptions(to.options...), ociremote.WithNameOptions(s.access.Names()...))
 }
 
-// bundle signs a statement, or returns the bundle that was kept of it. What is kept is without
-// the statement, which may be large.
+// bundle signs a statement, or returns the stored bundle of that statement. Bundles are stored
+// without the statement, which may be large.
 func (s *Session) bundle(ctx context.Context, text []byte,
 	states func(attached) bool) (*bundle.Bundle, error) {
 	content := &sign.DSSEData{Data: text, PayloadType: cosigntypes.IntotoPayloadType}
 	sum := sha256.Sum256(content.PreAuthEncoding())
 	name := hex.EncodeToString(sum[:])
-	read := func(kept []byte, err error) (*bundle.Bundle, error) {
+	read := func(stored []byte, err error) (*bundle.Bundle, error) {
 		b := &bundle.Bundle{}
 		if err == nil {
-			err = b.UnmarshalJSON(kept)
+			err = b.UnmarshalJSON(stored)
 		}
 		if err == nil && b.GetDsseEnvelope() == nil {
 			err = errors.New("it has no envelope")
@@ -131,13 +132,13 @@ func (s *Session) bundle(ctx context.Context, text []byte,
 		b.GetDsseEnvelope().Payload = text
 		return b, nil
 	}
-	valid := func(kept []byte) bool {
-		b, err := read(kept, nil)
+	valid := func(stored []byte) bool {
+		b, err := read(stored, nil)
 		return err == nil && states(attached{bundle: b})
 	}
 	if s.keep != nil {
-		if kept, err := s.keep(ctx, name, nil, valid); err != nil || kept != nil {
-			return read(kept, err)
+		if stored, err := s.keep(ctx, name, nil, valid); err != nil || stored != nil {
+			return read(stored, err)
 		}
 	}
 	with := s.with
@@ -158,16 +159,16 @@ func (s *Session) bundle(ctx context.Context, text []byte,
 		return b, nil
 	}
 	b.GetDsseEnvelope().Payload = nil
-	kept, err := b.MarshalJSON()
+	stored, err := b.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
-	return read(s.keep(ctx, name, kept, valid))
+	return read(s.keep(ctx, name, stored, valid))
 }
 
-// states reports whether a bundle is the session's signature of a statement, with the
-// certificate, the proof of the log and the timestamp that the session attaches. Whose a
-// certificate is that only has to be of the same identity, the trusted root says.
+// states reports whether a bundle is the session's signature of a statement, with the certificate,
+// the log entry and the timestamp that the session attaches. With a trusted root, another
+// certificate of the same identity also counts.
 func (s *Session) states(about *evidence, a attached, text []byte, predicateType string) bool {
 	if a.err != nil {
 		return false

@@ -18,55 +18,53 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// Builds says how an image must have been built. All of it is judged by
-// attestations of one of the policy's keys or identities: what a policy names and an
-// attestation does not say is refused.
+// Builds are the requirements for the build of an image. They are verified with attestations that
+// the policy's keys or identities signed. An image is refused if the policy requires a fact that no
+// attestation states.
 type Builds struct {
-	// Builders are those whose provenance counts. At least one is required.
+	// Builders are the builders whose provenance counts. At least one is required.
 	Builders []TrustedBuilder `json:"builders"`
-	// MinimumLevel is the SLSA build level that the builder must have, 1 to 3.
-	// Omitted, any of Builders will do.
+	// MinimumLevel is the minimum SLSA build level of the builder, 1 to 3. Omitted, any of Builders
+	// will do.
 	MinimumLevel int `json:"minimumLevel,omitempty"`
-	// Sources are those that may be built. Omitted, any source.
+	// Sources are the repositories that may be built. Omitted, any source.
 	Sources []Source `json:"sources,omitempty"`
-	// Templates are the digests of the pipeline templates that may be used, each
-	// "sha256:" and 64 hexadecimal digits. Only the provenance of AgentBuilds names one.
-	// A template names its steps, whose digests are not compared. Omitted, any template.
+	// Templates are the digests of the allowed pipeline templates, each "sha256:" and 64
+	// hexadecimal digits. Only the provenance of AgentBuilds names a template. A template names its
+	// steps, whose digests are not compared. Omitted, any template.
 	Templates []string `json:"templates,omitempty"`
-	// MaxAge is how long ago the build may have finished, such as 720h. Omitted,
-	// any time.
+	// MaxAge is the maximum time since the build finished, such as 720h. Omitted, any time.
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
-	// SBOM demands an attested bill of materials, SPDX or CycloneDX.
+	// SBOM requires an attested bill of materials, SPDX or CycloneDX.
 	SBOM bool `json:"sbom,omitempty"`
-	// MaxSeverity is the worst vulnerability that an attested scan may have found:
-	// none, low, medium or high. Omitted, no scan is demanded.
+	// MaxSeverity is the worst vulnerability that an attested scan may report: none, low, medium or
+	// high. Omitted, no scan is required.
 	MaxSeverity string `json:"maxSeverity,omitempty"`
-	// Tests are steps of the platform's template that must have run, and what they may have
-	// found. Omitted, no test is demanded.
+	// Tests are the steps of the platform's template that must have run, with their accepted
+	// results. Omitted, no test is required.
 	Tests []RequiredTest `json:"tests,omitempty"`
 }
 
-// TrustedBuilder is a builder, and what the policy's author thinks of it: a
-// provenance does not say its level.
+// TrustedBuilder is a builder with the level that the policy's author assigns to it, because a
+// provenance does not state the level.
 type TrustedBuilder struct {
-	// ID is what the provenance says in runDetails.builder.id, exactly.
+	// ID is the exact runDetails.builder.id of the provenance.
 	ID string `json:"id"`
 	// Level is the builder's SLSA build level, 0 to 3. Omitted, 0.
 	Level int `json:"level,omitempty"`
 }
 
-// Types of the attestations that Builds reads. SPDXType and CycloneDXType are of bills
-// of materials.
+// Types of the attestations that Builds reads. SPDXType and CycloneDXType are bills of materials.
 const (
 	SPDXType      = "https://spdx.dev/Document"
 	CycloneDXType = "https://cyclonedx.org/bom"
 	scanType      = "https://in-toto.io/attestation/vulns/v0.2"
 )
 
-// severities are in order; a score of CVSS 3 counts as its word.
+// severities are in ascending order. A score of CVSS 3 counts as its severity.
 var severities = []string{"none", "low", "medium", "high", "critical"}
 
-// Check finds what is wrong with it.
+// Check returns an error if the requirements are invalid.
 func (b *Builds) Check() error {
 	if len(b.Builders) == 0 {
 		return errors.New("builds names no builder, so that any signer's word about a build " +
@@ -125,8 +123,8 @@ func (b *Builds) Check() error {
 	return nil
 }
 
-// built judges the attestations of one signer. It sets the level of the builder, its
-// provenance, and the attestations that the verdict is based on.
+// built verifies the attestations of one signer. It sets the level of the builder, its provenance,
+// and the attestations on which the verdict is based.
 func (t trust) built(e *evidence, b *Builds, now time.Time, v *Verified) error {
 	statements, err := t.attested(e, PredicateType)
 	if err != nil {
@@ -154,7 +152,7 @@ func (t trust) built(e *evidence, b *Builds, now time.Time, v *Verified) error {
 	return fmt.Errorf("provenance: %w", multi.Errors(reasons...))
 }
 
-// judge compares a provenance with what is demanded.
+// judge compares a provenance with the requirements.
 func (b *Builds) judge(predicate json.RawMessage,
 	now time.Time) (level int, _ *Provenance, _ error) {
 	var made Provenance
@@ -183,7 +181,7 @@ func (b *Builds) judge(predicate json.RawMessage,
 	return level, &made, err
 }
 
-// skew is how far the builder's clock may be ahead of ours.
+// skew is how far the builder's clock may be ahead of the local clock.
 const skew = 5 * time.Minute
 
 func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
@@ -203,7 +201,7 @@ func judgeAge(run *Metadata, most time.Duration, now time.Time) error {
 	return nil
 }
 
-// digestForm is a digest as templates and images have it.
+// digestForm matches a digest of a template or image.
 var digestForm = text.Pattern(`^sha256:[0-9a-f]{64}$`)
 
 func checkDigests(field string, all []string) error {
@@ -216,7 +214,7 @@ func checkDigests(field string, all []string) error {
 	return nil
 }
 
-// judgeTemplate compares the template that an AgentBuild's provenance names.
+// judgeTemplate compares the template in the provenance of an AgentBuild with the allowed ones.
 func (b *Builds) judgeTemplate(made BuildDefinition) error {
 	var platform struct {
 		Template struct {
@@ -240,7 +238,7 @@ func (b *Builds) judgeTemplate(made BuildDefinition) error {
 	return nil
 }
 
-// contents judges what an image is made of.
+// contents verifies the bill of materials and the scans of an image.
 func (t trust) contents(e *evidence, b *Builds, v *Verified) error {
 	if b.SBOM {
 		if err := t.bills(e, v); err != nil {
@@ -254,7 +252,7 @@ func (t trust) contents(e *evidence, b *Builds, v *Verified) error {
 	if err != nil {
 		return fmt.Errorf("vulnerabilities: %w", err)
 	}
-	for _, s := range scans { // a later scan may know more: each has to be good enough
+	for _, s := range scans { // a later scan may find more, so each has to satisfy the policy
 		if err := judgeScan(s.Predicate, b.MaxSeverity); err != nil {
 			return fmt.Errorf("vulnerabilities: %w", err)
 		}
@@ -263,7 +261,8 @@ func (t trust) contents(e *evidence, b *Builds, v *Verified) error {
 	return nil
 }
 
-// bills looks for a bill of materials. If an index has none, every image in it needs one.
+// bills verifies that an artifact has a bill of materials. If an index has none, each of its images
+// needs one.
 func (t trust) bills(e *evidence, v *Verified) error {
 	missing := t.bill(e, v)
 	if missing == nil {
@@ -285,7 +284,7 @@ func (t trust) bills(e *evidence, v *Verified) error {
 	return nil
 }
 
-// bill looks for a bill of materials of one image, in one of the two formats.
+// bill verifies that one image has a bill of materials in one of the two formats.
 func (t trust) bill(e *evidence, v *Verified) error {
 	found, err := t.attested(e, SPDXType)
 	if err != nil {
@@ -298,7 +297,7 @@ func (t trust) bill(e *evidence, v *Verified) error {
 	return nil
 }
 
-// judgeScan compares a scan's results with the worst that is accepted.
+// judgeScan compares the results of a scan with the worst accepted severity.
 func judgeScan(predicate json.RawMessage, most string) error {
 	var scan struct {
 		Scanner *struct {
@@ -322,7 +321,7 @@ func judgeScan(predicate json.RawMessage, most string) error {
 			worst = max(worst, severity(s.Score))
 		}
 		if worst < 0 {
-			worst = len(severities) - 1 // one without a rating may be anything
+			worst = len(severities) - 1 // no rating may mean any severity
 		}
 		if worst > slices.Index(severities, most) {
 			return fmt.Errorf("%s is rated %s, and the policy accepts %s", found.ID,

@@ -25,28 +25,29 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
-// Limits of what is read of a registry to judge one artifact. Whoever may push to
-// a repository can attach what he likes to its artifacts.
+// Limits of what is read from a registry to verify one artifact. Every client that may push to a
+// repository can attach data to its artifacts.
 const (
-	// MaxManifest is of a manifest or a list of referrers, in bytes.
+	// MaxManifest is the maximum size of a manifest or a list of referrers, in bytes.
 	MaxManifest = 4 << 20
-	// MaxAttachment is of one signature or attestation, in bytes.
+	// MaxAttachment is the maximum size of one signature or attestation, in bytes.
 	MaxAttachment = 32 << 20
-	// MaxContent is of all that is read for one artifact, in bytes. It is held in memory.
+	// MaxContent is the maximum size of all attachments that are read for one artifact, in bytes.
+	// They are held in memory.
 	MaxContent = 64 << 20
-	// MaxAttachments is how many of one type an artifact may have in one form.
+	// MaxAttachments is the maximum number of attachments of one type and form.
 	MaxAttachments = 100
-	// MaxTime is how long the reading for one artifact may take.
+	// MaxTime is the maximum time for reading the attachments of one artifact.
 	MaxTime = 2 * time.Minute
 )
 
-// bundleType starts the media type of Sigstore bundles; the version follows.
+// bundleType is the media type of Sigstore bundles without the version.
 const bundleType = "application/vnd.dev.sigstore.bundle"
 
 // emptyType is the media type of the config that referrers have.
 const emptyType = "application/vnd.oci.empty.v1+json"
 
-// predicateAnnotation says on a referrer what its bundle is about.
+// predicateAnnotation is the annotation of a referrer with the predicate type of its bundle.
 const predicateAnnotation = "dev.sigstore.bundle.predicateType"
 
 // bounded returns the options of requests whose answers are limited.
@@ -58,7 +59,7 @@ func bounded(ctx context.Context, a oci.Access) []remote.Option {
 	return a.Remote(ctx)
 }
 
-// Bounded limits what each answer of a registry may contain: MaxManifest and MaxAttachment.
+// Bounded limits the size of each answer of a registry to MaxManifest or MaxAttachment.
 func Bounded(t http.RoundTripper) http.RoundTripper {
 	return answers.Bounded{RoundTripper: t, Limit: func(asked *http.Request,
 		_ *http.Response) (int64, error) {
@@ -67,32 +68,31 @@ func Bounded(t http.RoundTripper) http.RoundTripper {
 			strings.Contains(at, "/referrers/") {
 			limit = MaxManifest
 		}
-		return limit + 1, errTooLarge // the next byte shows that there is more
+		return limit + 1, errTooLarge // the extra byte shows that there is more
 	}}
 }
 
 var errTooLarge = errors.New(
 	"the registry's answer is larger than what is read to judge an artifact")
 
-// attached is a statement about an artifact that is signed, by whom is not known yet. What is
-// under cosign's tags is read as the bundle that says the same.
+// attached is a signed statement about an artifact, whose signer is not verified yet. Signatures
+// under cosign's tags are converted to the equivalent bundle.
 type attached struct {
-	place  string // where the registry has it, REPOSITORY@DIGEST
+	place  string // its reference in the registry, REPOSITORY@DIGEST
 	bundle *bundle.Bundle
-	// layer under a tag: the claim of a signature, or the envelope of a statement. nil for a
+	// layer under a tag: the claim of a signature, or the envelope of a statement; nil for a
 	// bundle.
 	layer []byte
-	err   error // why it cannot be read
+	err   error // set if it cannot be read
 }
 
-// evidence is what a registry has about one artifact. It is read when it is asked
-// for, and once.
+// evidence contains the attachments of one artifact. Each form and type is read once, on demand.
 type evidence struct {
 	options  []remote.Option
 	artifact name.Digest
 	hash     v1.Hash
 	read     map[string][]attached
-	// content is how much has been read, in bytes.
+	// content is the number of bytes read so far.
 	content int64
 }
 
@@ -105,7 +105,7 @@ func newEvidence(artifact name.Digest, options []remote.Option) (*evidence, erro
 		read: map[string][]attached{}}, nil
 }
 
-// The forms of attachments: suffixes of tags in cosign's format, and Sigstore bundles.
+// Forms of attachments: suffixes of tags in cosign's format, or Sigstore bundles.
 const (
 	signatures   = ".sig"
 	attestations = ".att"
@@ -140,7 +140,7 @@ func (e *evidence) find(form, predicateType string) (all []attached, _ error) {
 	return all, nil
 }
 
-// list returns what is attached in a form: layers of the image under a tag, or referrers.
+// list returns the attachments in a form: layers of the image under a tag, or referrers.
 func (e *evidence) list(form string) ([]v1.Descriptor, error) {
 	if form == bundles {
 		index, err := remote.Referrers(e.artifact, e.options...)
@@ -173,8 +173,8 @@ func (e *evidence) manifest(of name.Reference) (*v1.Manifest, error) {
 	return v1.ParseManifest(bytes.NewReader(image.Manifest))
 }
 
-// claims reports whether what is attached may be of a type. A layer says so in an annotation.
-// Registries show the annotations of a referrer's manifest, and its artifact type or that of its
+// claims reports whether an attachment may have a type. A layer has the type in an annotation.
+// Registries list the annotations of a referrer's manifest, and its artifact type or that of its
 // config.
 func claims(d v1.Descriptor, predicateType string) bool {
 	if claimed := cmp.Or(d.Annotations[predicateAnnotation],
@@ -212,7 +212,7 @@ func (e *evidence) open(a *attached, form string, d v1.Descriptor) (err error) {
 	return nil
 }
 
-// blob reads a layer, which has its digest and size.
+// blob reads a layer and verifies its digest and size.
 func (e *evidence) blob(layer v1.Descriptor) ([]byte, error) {
 	if layer.Size > min(MaxAttachment, MaxContent-e.content) {
 		return nil, errTooLarge
@@ -230,14 +230,14 @@ func (e *evidence) blob(layer v1.Descriptor) ([]byte, error) {
 	return content, nil
 }
 
-// statement is an in-toto statement. The predicate is decoded by its type.
+// statement is an in-toto statement. Its predicate is decoded by type.
 type statement struct {
 	Type          string          `json:"_type"`
 	Subject       []subject       `json:"subject"`
 	PredicateType string          `json:"predicateType"`
 	Predicate     json.RawMessage `json:"predicate,omitempty"`
 
-	place string // where the registry has it, REPOSITORY@DIGEST
+	place string // its reference in the registry, REPOSITORY@DIGEST
 }
 
 type subject struct {
@@ -245,7 +245,7 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// statement is what an attachment states. It verifies nothing.
+// statement returns the statement of an attachment without verifying it.
 func (a attached) statement() (s statement, err error) {
 	switch envelope := a.bundle.GetDsseEnvelope(); {
 	case envelope != nil:

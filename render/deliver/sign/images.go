@@ -16,24 +16,23 @@ import (
 	"github.com/armature-dev/armature/render/deliver/skill"
 )
 
-// ErrNoDigest is an image without a digest: its tag may name another one by the time
-// it runs.
+// ErrNoDigest means that an image has no digest: its tag may move before the image runs.
 var ErrNoDigest = errors.New(
 	"it has no digest, so that nobody can say what runs\n  hint: run `armature pin`")
 
-// ErrNotJudged is what decides over images and is not an image itself.
+// ErrNotJudged means that an object selects images without naming one that can be verified.
 var ErrNotJudged = errors.New("what it runs cannot be judged")
 
-// Image is what an object or a file names of images.
+// Image is an image in an object or a file.
 type Image struct {
 	images.Image
-	// File is the path in the package, "" if it is unknown.
+	// File is the path in the package; "" if unknown.
 	File string
-	// Place is that of the object, for errors.
+	// Place is the file and line of the object, for errors.
 	Place string
 }
 
-// exempt reports whether a policy lets an image pass.
+// exempt reports whether an exemption of the policy covers an image.
 func (p Policy) exempt(i Image) bool {
 	return slices.ContainsFunc(p.Exemptions, func(e Exemption) bool {
 		if e.File != "" {
@@ -50,9 +49,9 @@ func (p Policy) exempt(i Image) bool {
 	})
 }
 
-// VerifyImages checks images against a policy, eight at once. It returns an error for each image
-// that is refused or cannot be judged, in their order, with the image and its place. An image in
-// several places is refused once.
+// VerifyImages verifies images against a policy, eight in parallel. It returns an error with the
+// image and its place for each image that is refused or cannot be verified, in the order of the
+// images. An image in several places is reported once.
 func VerifyImages(ctx context.Context, all []Image, p Policy) []error {
 	type key struct{ ref, problem, kind, skill string }
 	seen := make(map[key]bool)
@@ -73,7 +72,7 @@ func VerifyImages(ctx context.Context, all []Image, p Policy) []error {
 	return multi.Each(len(all), func(i int) error { return all[i].verify(ctx, p) })
 }
 
-// verify judges one image.
+// verify verifies one image.
 func (i Image) verify(ctx context.Context, p Policy) error {
 	var err error
 	if i.Problem != "" {
@@ -81,14 +80,14 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	} else if err = i.verifyImage(ctx, p); err == nil {
 		return nil
 	}
-	what := i.Place
+	subject := i.Place
 	if i.Ref == "" && i.Kind != "" {
-		what += ": " + strings.TrimSpace(i.Kind+" "+i.Field)
+		subject += ": " + strings.TrimSpace(i.Kind+" "+i.Field)
 	} else if i.Ref != "" {
-		what += fmt.Sprintf(": image %q", i.Ref)
+		subject += fmt.Sprintf(": image %q", i.Ref)
 	}
 	if i.Problem == "" && !i.Guessed {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", subject, err)
 	}
 	exemption := fmt.Sprintf("{group: %q, kind: %s}", i.Group, i.Kind)
 	switch {
@@ -99,10 +98,10 @@ func (i Image) verify(ctx context.Context, p Policy) error {
 	}
 	return fmt.Errorf(
 		"%s: %w\n  hint: if it may pass without that, add to spec.exemptions of the policy: %s",
-		what, err, exemption)
+		subject, err, exemption)
 }
 
-// verifyImage verifies the signature of an image, and then the content of a skill.
+// verifyImage verifies the signature of an image and, for a skill, its content.
 func (i Image) verifyImage(ctx context.Context, p Policy) error {
 	ref, err := p.Parse(oci.Scheme + i.Ref)
 	if err != nil {
@@ -118,8 +117,8 @@ func (i Image) verifyImage(ctx context.Context, p Policy) error {
 	return err
 }
 
-// CheckSkill checks the content of a skill, which it reaches as a policy says. named is the
-// folder where agents find it, "" for any.
+// CheckSkill checks the content of a skill, which it reads with the policy's access. named is the
+// folder where agents find the skill; "" accepts any name.
 func CheckSkill(ctx context.Context, ref name.Digest, named string,
 	p Policy) (*skill.Skill, error) {
 	return skill.Check(ctx, ref, named, bounded(ctx, p.Access))

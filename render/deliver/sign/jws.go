@@ -21,9 +21,9 @@ import (
 	"github.com/armature-dev/armature/functions/a2a"
 )
 
-// Card signs the payload of an agent card, as A2A 1.0 says (section 8.4.2). The name of the
-// key in the signature is its thumbprint (RFC 7638). Keyless signers have no key that
-// somebody could configure, so that they sign no cards.
+// Card signs the payload of an agent card as specified by A2A 1.0, section 8.4.2. The key ID in the
+// signature is the key's thumbprint (RFC 7638). Keyless signers cannot sign cards, because they
+// have no key that a client could configure.
 func (s *Session) Card(ctx context.Context, payload []byte) (a2a.Signature, error) {
 	protected, err := s.CardHeader()
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *Session) Card(ctx context.Context, payload []byte) (a2a.Signature, erro
 		Signature: base64.RawURLEncoding.EncodeToString(made)}, nil
 }
 
-// CardHeader is the protected header of the cards that the key signs, in base64url: the algorithm
-// and the name of the key.
+// CardHeader returns the protected header of the cards that the key signs, in base64url: the
+// algorithm and the key ID.
 func (s *Session) CardHeader() (string, error) {
 	if s.cert != nil {
 		return "", &KeyError{
@@ -75,8 +75,8 @@ func (s *Session) CardHeader() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// joined returns a signature of P-256 as JSON Web Signatures have it: the two numbers (RFC 7518,
-// section 3.4).
+// joined converts a signature of P-256 to the form of JSON Web Signatures, which is the two numbers
+// in sequence (RFC 7518, section 3.4).
 func joined(made []byte) ([]byte, error) {
 	var numbers struct{ R, S *big.Int }
 	if rest, err := asn1.Unmarshal(made, &numbers); err != nil || len(rest) > 0 ||

@@ -21,11 +21,11 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// A key is named as for cosign: a file, a URL, env://VARIABLE, k8s://namespace/secret
-// or the URI of a KMS. This is not cosign's pkg/signature, because that brings the
-// clients of Kubernetes, GitLab and GitHub with all their kinds into the program.
+// A key is named as for cosign: a file, a URL, env://VARIABLE, k8s://namespace/secret or the URI of
+// a KMS. cosign's pkg/signature is not used, because it links the clients of Kubernetes, GitLab and
+// GitHub with all their kinds.
 
-// inSecret begins the name of a key pair that `cosign generate-key-pair k8s://…` made.
+// inSecret is the prefix of a key pair that `cosign generate-key-pair k8s://…` created.
 const inSecret = "k8s://"
 
 // privateKey loads a key to sign with.
@@ -44,8 +44,8 @@ func privateKey(ctx context.Context, name string,
 	return readKey(text, password)
 }
 
-// readKey reads a private key in PEM, as `cosign generate-key-pair` makes it. password may
-// be nil for one that has none.
+// readKey parses a private key in PEM, as `cosign generate-key-pair` creates it. password may be
+// nil if the key has none.
 func readKey(text []byte, password func() ([]byte, error)) (signature.SignerVerifier, error) {
 	key, err := cryptoutils.UnmarshalPEMToPrivateKey(text, func(bool) ([]byte, error) {
 		if password == nil {
@@ -63,13 +63,13 @@ func readKey(text []byte, password func() ([]byte, error)) (signature.SignerVeri
 	return signer, err
 }
 
-// OpenedKey is a private key that is decrypted, which takes 64 MiB and a tenth of a second.
+// OpenedKey is a decrypted private key. Decrypting takes 64 MiB and a tenth of a second.
 type OpenedKey struct {
 	signature.SignerVerifier
 	from [2][]byte
 }
 
-// OpenKey decrypts a private key in PEM, unless before is of the same bytes and password.
+// OpenKey decrypts a private key in PEM. It returns before if that has the same bytes and password.
 func OpenKey(text, password []byte, before *OpenedKey) (*OpenedKey, error) {
 	if before != nil && bytes.Equal(before.from[0], text) && bytes.Equal(before.from[1], password) {
 		return before, nil
@@ -81,7 +81,7 @@ func OpenKey(text, password []byte, before *OpenedKey) (*OpenedKey, error) {
 	return &OpenedKey{key, [2][]byte{text, password}}, nil
 }
 
-// repeatable signs by RFC 6979: a message has one signature.
+// repeatable signs deterministically (RFC 6979): a message has one signature.
 type repeatable struct {
 	signature.SignerVerifier
 	key *ecdsa.PrivateKey
@@ -116,8 +116,9 @@ func (p Policy) publicKey(ctx context.Context, name string) (signature.Verifier,
 	return signature.LoadVerifier(key, crypto.SHA256)
 }
 
-// keyText reads a key: a file, a URL or a variable, or a field of a Secret, with the password
-// beside it, in the cluster of the kubeconfig, or in the one that this runs in.
+// keyText reads a key from a file, a URL, a variable or a field of a Secret. The password of a
+// Secret's key is in the same Secret. The cluster is that of the kubeconfig, or the one that this
+// process runs in.
 func keyText(ctx context.Context, name, field string) (text, password []byte, err error) {
 	if !strings.HasPrefix(name, inSecret) {
 		text, err = blob.LoadFileOrURL(name)

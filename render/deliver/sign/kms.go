@@ -21,23 +21,23 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// A key of a KMS is used by a program on the PATH, so that no cloud's client is in ours:
-// sigstore-kms-NAME understands NAME://…. The protocol is that of sigstore's cliplugin.
-// Its own client reads an answer without a limit, and waits as long as a process keeps a
-// pipe of the program open. Therefore the calls are made here.
+// A key of a KMS is used by a program on the PATH, so that Armature links no cloud's client:
+// sigstore-kms-NAME handles NAME://…. The protocol is that of sigstore's cliplugin. Its client
+// reads an answer without a limit, and waits as long as any process keeps a pipe of the program
+// open, so this package implements the calls.
 
 const (
-	// kmsTime bounds one call, and kmsAnswer what it may print, in bytes.
+	// kmsTime limits the time of one call, and kmsAnswer its output in bytes.
 	kmsTime   = 30 * time.Second
 	kmsAnswer = 64 << 10
-	// kmsWords of what the program says on standard error are in the error.
+	// kmsWords is the number of bytes of standard error that an error message contains.
 	kmsWords = 1 << 10
 )
 
 var kmsForm = text.Pattern(`^([a-z0-9][a-z0-9._-]*)://(.+)$`)
 
-// KMSProgram returns the program that has to be on the PATH for a key of a KMS, and "" for any
-// other key.
+// KMSProgram returns the program that has to be on the PATH for a key of a KMS, or "" for any other
+// key.
 func KMSProgram(key string) string {
 	parts := kmsForm().FindStringSubmatch(key)
 	if parts == nil {
@@ -50,14 +50,14 @@ func KMSProgram(key string) string {
 	return "sigstore-kms-" + parts[1]
 }
 
-// KMSKey is a key that a KMS keeps. Its public half is read once.
+// KMSKey is a key in a KMS. Its public key is read once.
 type KMSKey struct {
 	signature.Verifier
 	program, resource string
 }
 
-// OpenKMS reads the public half of a key such as awskms:///alias/attest. The error is
-// exec.ErrNotFound where its program is not on the PATH. The program gets 30 s for each call.
+// OpenKMS reads the public key of a key such as awskms:///alias/attest. The error is
+// exec.ErrNotFound if its program is not on the PATH. Each call of the program may take 30 s.
 func OpenKMS(ctx context.Context, key string) (*KMSKey, error) {
 	k := &KMSKey{program: KMSProgram(key)}
 	if k.program == "" {
@@ -85,7 +85,7 @@ func OpenKMS(ctx context.Context, key string) (*KMSKey, error) {
 	return k, nil
 }
 
-// SignMessage has the KMS sign the SHA-256 digest of a message, and verifies the signature.
+// SignMessage signs the SHA-256 digest of a message with the KMS and verifies the signature.
 func (k *KMSKey) SignMessage(message io.Reader, given ...signature.SignOption) ([]byte, error) {
 	text, err := io.ReadAll(message)
 	if err != nil {
@@ -113,7 +113,7 @@ func (k *KMSKey) SignMessage(message io.Reader, given ...signature.SignOption) (
 
 func (k *KMSKey) fault(err error) error { return fmt.Errorf("%s: %w", k.program, err) }
 
-// call the program. Its exit status says nothing, by the protocol.
+// call runs the program. By the protocol, its exit status has no meaning.
 func (k *KMSKey) call(ctx context.Context, method *common.MethodArgs,
 	input []byte) (*common.PluginResp, error) {
 	ctx, cancel := context.WithTimeout(ctx, kmsTime)
@@ -130,8 +130,8 @@ func (k *KMSKey) call(ctx context.Context, method *common.MethodArgs,
 	cmd := exec.CommandContext(ctx, k.program, common.ProtocolVersion, string(arguments))
 	printed, words := &text.Head{Most: kmsAnswer, Full: cancel}, &text.Head{Most: kmsWords}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), printed, words
-	cmd.WaitDelay = time.Second // for those who have its pipes
-	// The program ends with what it has started.
+	cmd.WaitDelay = time.Second // for other processes that have its pipes open
+	// The processes that the program has started are killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	ended := cmd.Run()

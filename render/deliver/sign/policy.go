@@ -21,82 +21,78 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
-// Policy says whose signature an artifact must carry. Any one of its keys and
-// identities will do. The zero Policy is refused.
+// Policy specifies whose signature an artifact must carry. Any one of its keys and identities will
+// do. The zero Policy is refused.
 type Policy struct {
-	// Keys are public keys: a file, k8s://namespace/secret, the URI of a KMS, or
-	// a URL.
+	// Keys are public keys: a file, k8s://namespace/secret, the URI of a KMS, or a URL.
 	Keys []string `json:"keys,omitempty"`
-	// Identities are those that certificates were issued to.
+	// Identities are the subjects of accepted certificates.
 	Identities []Identity `json:"identities,omitempty"`
-	// Roots is a PEM file of the authorities that issue certificates. "" is
-	// sigstore's public instance, which takes the network.
+	// Roots is a PEM file of the authorities that issue certificates. "" is Sigstore's public
+	// instance, which needs the network.
 	Roots string `json:"roots,omitempty"`
-	// TrustedRoot is a file with a trusted root of Sigstore (JSON): certificate
-	// authorities, transparency logs and timestamp authorities. With it nothing but
-	// the registry is asked. It excludes Roots; "" is what Roots and sigstore's
-	// public instance say.
+	// TrustedRoot is a file with a trusted root of Sigstore (JSON): certificate authorities,
+	// transparency logs and timestamp authorities. With it, only the registry is contacted. It
+	// excludes Roots. "" means Roots, or Sigstore's public instance.
 	TrustedRoot string `json:"trustedRoot,omitempty"`
-	// Provenance demands an attestation by the same keys or identities of what
-	// the artifact was rendered from.
+	// Provenance requires an attestation, by the same keys or identities, of the sources of the
+	// artifact.
 	Provenance bool `json:"provenance,omitempty"`
-	// Builds says how an image must have been built. nil makes no demand.
+	// Builds are the requirements for the build of an image; nil has none.
 	Builds *Builds `json:"builds,omitempty"`
-	// Exemptions are what a judgement of images lets pass.
+	// Exemptions are images and objects that pass without a signature.
 	Exemptions []Exemption `json:"exemptions,omitempty"`
-	// UnknownKinds says what becomes of objects of kinds whose fields Armature does not
-	// know: Guess, or Refuse. "" is Guess.
+	// UnknownKinds selects the treatment of objects of kinds whose fields Armature does not know:
+	// Guess, or Refuse. "" is Guess.
 	UnknownKinds UnknownKinds `json:"unknownKinds,omitempty"`
-	// IgnoreTlog does without the proof that a signature is in the
-	// transparency log; for certificates it means that they must be valid now.
+	// IgnoreTlog accepts signatures without proof that they are in the transparency log.
+	// Certificates must then be valid now.
 	IgnoreTlog bool `json:"insecureIgnoreTlog,omitempty"`
-	// IgnoreSCT does without the proof that a certificate is in the
-	// certificate transparency log, which private authorities do not give.
+	// IgnoreSCT accepts certificates without proof that they are in the certificate transparency
+	// log. Private authorities issue none.
 	IgnoreSCT bool `json:"insecureIgnoreSCT,omitempty"`
 
 	File       `json:"-"`
 	oci.Access `json:"-"`
-	// Files has what Keys, Roots and TrustedRoot name, where the policy is not one of
-	// the file system's. nil means that they are files, URLs and so on.
+	// Files contains the files that Keys, Roots and TrustedRoot name, if the policy does not come
+	// from the file system. nil means that they are files, URLs and so on.
 	Files map[string][]byte `json:"-"`
 }
 
-// File identifies the file of a policy, for a summary, or says that there is none.
+// File identifies the file of a policy, for a summary. It is empty without a file.
 type File struct {
-	// Name is metadata.name, and Digest "sha256:…" of the text. They are "" where there is
-	// none.
+	// Name is metadata.name, and Digest "sha256:…" of the text. They are "" if there is none.
 	Name, Digest string
-	// Flags says that the settings are those of flags, which messages then name.
+	// Flags means that the settings come from flags, which messages then name.
 	Flags bool
 }
 
-// UnknownKinds is what a policy says of kinds that Armature does not know.
+// UnknownKinds is the treatment of kinds that Armature does not know.
 type UnknownKinds string
 
-// What becomes of objects of kinds that Armature does not know.
+// Values of UnknownKinds.
 const (
-	// Guess takes a field for an image where its name and value look like those of one.
+	// Guess treats a field as an image if its name and value look like an image.
 	Guess UnknownKinds = "guess"
-	// Refuse refuses them, unless an exemption names their kind.
+	// Refuse refuses objects of such kinds unless an exemption names the kind.
 	Refuse UnknownKinds = "refuse"
 )
 
-// Exemption lets images pass that are refused or cannot be judged. It names either
-// a kind of objects or files.
+// Exemption lets images pass that are refused or cannot be verified. It names either a kind of
+// objects or files.
 type Exemption struct {
-	// Group and Kind are those of objects; the group of Kubernetes' core is "".
+	// Group and Kind of objects. The group of Kubernetes' core is "".
 	Group string `json:"group,omitempty"`
 	Kind  string `json:"kind,omitempty"`
-	// Field is a path such as spec.steps.image, without indices: of it and of all below it
-	// nothing is judged. "" is the whole object.
+	// Field is a path such as spec.steps.image, without indices. The field and all fields below it
+	// are not verified. "" is the whole object.
 	Field string `json:"field,omitempty"`
-	// File is a path in the package, or a pattern as in path.Match. A folder covers what
-	// is below it.
+	// File is a path in the package, or a pattern as in path.Match. A folder covers the files below
+	// it.
 	File string `json:"file,omitempty"`
 }
 
-// Identity is whom a certificate was issued to, and by whose word. Of each
-// pair one is given.
+// Identity is the subject and the issuer of a certificate. One of each pair is set.
 type Identity struct {
 	// Subject is an email address or URI; SubjectRegExp has to match all of it.
 	Subject       string `json:"subject,omitempty"`
@@ -110,7 +106,7 @@ type Identity struct {
 var ErrEmptyPolicy = errors.New("the policy demands neither a key nor an identity, so that " +
 	"anybody's signature would be accepted: name keys or identities")
 
-// called is how the user knows a field: by its name, or by that of the flag.
+// called returns the name by which the user knows a field: the field, or its flag.
 func (p Policy) called(field, flag string) string {
 	if p.Flags {
 		return "--" + flag
@@ -118,7 +114,7 @@ func (p Policy) called(field, flag string) string {
 	return field
 }
 
-// Check finds what is wrong with a policy.
+// Check returns an error if the policy is invalid.
 func (p Policy) Check() error {
 	if len(p.Keys)+len(p.Identities) == 0 {
 		if p.Flags {
@@ -167,8 +163,8 @@ func (p Policy) Check() error {
 				return fmt.Errorf("%s%s: %w", at, named, err)
 			}
 			all := regexp.MustCompile(whole(of.pattern)) // it compiles without the anchors
-			if of.pattern != "" && !slices.ContainsFunc(strangers,
-				func(who string) bool { return !all.MatchString(who) }) {
+			if of.pattern != "" && !slices.ContainsFunc(unrelated,
+				func(subject string) bool { return !all.MatchString(subject) }) {
 				return fmt.Errorf("%s%s %q matches everybody: %w", at, named, of.pattern,
 					ErrEmptyPolicy)
 			}
@@ -177,11 +173,12 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// strangers have nothing in common: a pattern that all of them match restricts nothing.
-var strangers = []string{"x", "a@b.example", "https://c.example/d?e=f#g", "spiffe://h/i"}
+// unrelated are subjects that have nothing in common: a pattern that matches all of them restricts
+// nothing.
+var unrelated = []string{"x", "a@b.example", "https://c.example/d?e=f#g", "spiffe://h/i"}
 
-// OfPackages is the policy for rendered packages: Builds, Exemptions and UnknownKinds are
-// about images.
+// OfPackages returns the policy for rendered packages, without Builds, Exemptions and UnknownKinds,
+// which apply to images.
 func (p Policy) OfPackages() Policy {
 	p.Builds, p.Exemptions, p.UnknownKinds = nil, nil, ""
 	return p
@@ -195,9 +192,9 @@ type policyFile struct {
 	Spec       Policy         `json:"spec"`
 }
 
-// ReadPolicy reads a file with a VerifyPolicy (apiVersion armature.dev/v1alpha1),
-// whose spec is a Policy. Unknown fields are errors, and so is an empty policy.
-// Files that it names are relative to its folder.
+// ReadPolicy reads a file with a VerifyPolicy (apiVersion armature.dev/v1alpha1), whose spec is a
+// Policy. Unknown fields and an empty policy are errors. Files that it names are relative to its
+// folder.
 func ReadPolicy(file string) (Policy, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -207,23 +204,22 @@ func ReadPolicy(file string) (Policy, error) {
 	if err != nil {
 		return Policy{}, err
 	}
-	beside := func(name string) string {
+	resolve := func(name string) string {
 		if name == "" || strings.Contains(name, "://") || filepath.IsAbs(name) {
 			return name
 		}
 		return filepath.Join(filepath.Dir(file), name)
 	}
 	for i, key := range p.Keys {
-		p.Keys[i] = beside(key)
+		p.Keys[i] = resolve(key)
 	}
-	p.Roots = beside(p.Roots)
-	p.TrustedRoot = beside(p.TrustedRoot)
+	p.Roots = resolve(p.Roots)
+	p.TrustedRoot = resolve(p.TrustedRoot)
 	return p, nil
 }
 
-// ParsePolicy reads a VerifyPolicy that a controller is given: keys, roots and trusted
-// root are among files, by their names there, and no server but the registry may be needed
-// to judge by it.
+// ParsePolicy parses a VerifyPolicy that is given to a controller. Keys, roots and the trusted root
+// are names in files. Verifying with the policy must need no server other than the registry.
 func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
 	p, err := parse(data, "policy.yaml")
 	if err != nil {
@@ -248,7 +244,8 @@ func ParsePolicy(data []byte, files map[string][]byte) (Policy, error) {
 	return p, nil
 }
 
-// public reports whether a policy without a trusted root needs that of Sigstore's public instance.
+// public reports whether a policy without a trusted root needs the root of Sigstore's public
+// instance.
 func (p Policy) public() bool {
 	return !p.IgnoreTlog || len(p.Identities) > 0 && (p.Roots == "" || !p.IgnoreSCT)
 }
@@ -266,7 +263,7 @@ func (p Policy) file(name string) ([]byte, error) {
 	return data, nil
 }
 
-// parse reads a VerifyPolicy.
+// parse parses a VerifyPolicy.
 func parse(data []byte, file string) (Policy, error) {
 	var p policyFile
 	text, err := yaml.YAMLToJSONStrict(data)

@@ -17,17 +17,17 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// PredicateType is that of SLSA provenance v1.
+// PredicateType is the predicate type of SLSA provenance v1.
 const PredicateType = "https://slsa.dev/provenance/v1"
 
-// Render says what a package was rendered from, and by what.
+// Render describes a render for its provenance.
 type Render struct {
-	// Source and Revision are those of oci.Metadata.
+	// Source and Revision are as in oci.Metadata.
 	Source, Revision string
-	// Config and Lock are the RenderConfig's and the ImageLock's specs, nil
-	// if the render had none.
+	// Config and Lock are the specs of the RenderConfig and the ImageLock; nil if the render had
+	// none.
 	Config, Lock any
-	// Functions are those that ran, in order.
+	// Functions are the names of the functions that ran, in order.
 	Functions []string
 	// Inputs are the files, each with its Data.
 	Inputs []render.File
@@ -39,10 +39,10 @@ type Provenance struct {
 	RunDetails      RunDetails      `json:"runDetails"`
 }
 
-// BuildDefinition says how to render the same again.
+// BuildDefinition contains all inputs of a build, from which it can be repeated.
 type BuildDefinition struct {
 	BuildType string `json:"buildType"`
-	// ExternalParameters and InternalParameters are what the build type says.
+	// ExternalParameters and InternalParameters have the form that the build type defines.
 	ExternalParameters   any                  `json:"externalParameters"`
 	InternalParameters   any                  `json:"internalParameters,omitempty"`
 	ResolvedDependencies []ResourceDescriptor `json:"resolvedDependencies"`
@@ -64,63 +64,61 @@ type function struct {
 	Version string `json:"version"`
 }
 
-// ResourceDescriptor is an input: a file of a package by its name, or what a URI
-// names.
+// ResourceDescriptor is an input: a file of a package by its name, or a resource by its URI.
 type ResourceDescriptor struct {
 	Name   string            `json:"name,omitempty"`
 	URI    string            `json:"uri,omitempty"`
 	Digest map[string]string `json:"digest,omitempty"`
-	// Annotations are what the builder says of it: SourceAnnotations of the source of an
-	// AgentBuild.
+	// Annotations are statements of the builder: SourceAnnotations for the source of an AgentBuild.
 	Annotations any `json:"annotations,omitempty"`
 }
 
-// SourceAnnotations name the repository and the ref of an AgentBuild's source, each by itself, and,
-// from SourceRefs on, state that a policy of the builder's platform accepts the commit. SourceRefs
-// has its name from SLSA's summaries about sources.
+// SourceAnnotations contain the repository and the ref of an AgentBuild's source. The fields from
+// SourceRefs on state that a policy of the builder's platform accepts the commit. The name
+// SourceRefs comes from SLSA's summaries about sources.
 type SourceAnnotations struct {
 	// Repository that was cloned, as String of gitrepo.Repository formats it.
 	Repository string `json:"armature_repository"`
-	// Ref is the branch that the revision named, in full. Omitted, a commit or a tag was
-	// ordered.
+	// Ref is the full name of the branch that the revision named; "" if the revision was a commit
+	// or a tag.
 	Ref string `json:"armature_ref,omitempty"`
-	// SourceRefs are the branches and tags, in full, that the commit was reachable from.
+	// SourceRefs are the full names of the branches and tags from which the commit was reachable.
 	SourceRefs []string `json:"sourceRefs,omitempty"`
-	// Policy is where the platform has it, and PolicyDigest of all that it consists of.
-	// Omitted, no policy was demanded.
+	// Policy is the place of the policy on the platform, and PolicyDigest the digest of its
+	// content. They are "" if no policy was required.
 	Policy       string `json:"armature_policy,omitempty"`
 	PolicyDigest string `json:"armature_policyDigest,omitempty"`
-	// Signer of the commit. Omitted, the policy demands no signature.
+	// Signer of the commit; "" if the policy requires no signature.
 	Signer string `json:"armature_signer,omitempty"`
 }
 
-// RunDetails says who built, and when. The provenance of a render has no time: a
-// render does not know the time.
+// RunDetails names the builder and the time of the build. The provenance of a render has no time,
+// because a render does not know it.
 type RunDetails struct {
 	Builder  Builder   `json:"builder"`
 	Metadata *Metadata `json:"metadata,omitempty"`
 }
 
-// Builder is who built: Armature, for a render.
+// Builder is the program or platform that built the artifact: Armature, for a render.
 type Builder struct {
 	ID      string            `json:"id"`
 	Version map[string]string `json:"version,omitempty"`
 }
 
-// thisBuilder is Armature in this version.
+// thisBuilder returns Armature in this version as the builder.
 func thisBuilder() Builder {
 	return Builder{ID: keys.Builder, Version: map[string]string{"armature": version.String()}}
 }
 
-// Metadata is about one run of a builder. Times are in RFC 3339, nil where the
-// builder does not say.
+// Metadata describes one run of a builder. Times are in RFC 3339, and nil if the builder does not
+// state them.
 type Metadata struct {
 	InvocationID string     `json:"invocationId,omitempty"`
 	StartedOn    *time.Time `json:"startedOn,omitempty"`
 	FinishedOn   *time.Time `json:"finishedOn,omitempty"`
 }
 
-// NewProvenance writes down a render. The same render has the same provenance.
+// NewProvenance returns the provenance of a render. Equal renders have equal provenance.
 func NewProvenance(r Render) Provenance {
 	p := Provenance{
 		BuildDefinition: BuildDefinition{
@@ -155,16 +153,16 @@ func (s *Session) Record(p Provenance) func(context.Context, name.Digest) error 
 	}
 }
 
-// Stated is a provenance that was attested.
+// Stated is an attested provenance.
 type Stated struct {
 	Provenance
-	// Digest of the predicate as it was signed: "sha256:" and 64 hexadecimal digits.
+	// Digest of the signed predicate: "sha256:" and 64 hexadecimal digits.
 	Digest string
 }
 
-// Provenances returns all provenance of an artifact that a key or an identity of the policy
-// signed. It asks what Verify asks, and ignores what the policy demands beside that. An artifact
-// without any is an error.
+// Provenances returns each provenance of an artifact that a key or identity of the policy signed.
+// It contacts the same servers as Verify, and ignores the other requirements of the policy. It
+// returns an error if there is none.
 func Provenances(ctx context.Context, artifact name.Digest, p Policy) (all []Stated, err error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()

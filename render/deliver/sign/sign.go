@@ -42,68 +42,70 @@ const (
 	RekorURL  = "https://rekor.sigstore.dev"
 )
 
-// Signer is whose signature artifacts get.
+// Signer specifies the key or the identity with which artifacts are signed.
 type Signer struct {
-	// Key is a private key: a file, k8s://namespace/secret, or a KMS URI that a
-	// program sigstore-kms-<scheme> on the PATH understands. "" is keyless: the
-	// identity of the token, or the one that the machine has in CI.
+	// Key is a private key: a file, k8s://namespace/secret, or a KMS URI for which a program
+	// sigstore-kms-<scheme> is on the PATH. "" signs keyless with the identity of the token, or the
+	// identity that the machine has in CI.
 	Key string
-	// PrivateKey is one in PEM as `cosign generate-key-pair` makes it, with Password.
+	// PrivateKey is a private key in PEM as `cosign generate-key-pair` creates it, with Password.
 	// It excludes Key and Certificate.
 	PrivateKey []byte
-	// Password returns the password of an encrypted key file. nil means that none is encrypted.
+	// Password returns the password of an encrypted key file. nil means that the key is not
+	// encrypted.
 	Password func() ([]byte, error)
-	// Opened is what OpenKey or OpenKMS has opened before. It excludes Key and PrivateKey.
+	// Opened is the result of OpenKey or OpenKMS. It excludes Key and PrivateKey.
 	Opened signature.SignerVerifier
-	// Certificate is a PEM file of the certificate that goes with Key. It is optional.
+	// Certificate is a PEM file with the certificate of Key. It is optional.
 	Certificate string
 	// IdentityToken is an OpenID token or a file with one, for keyless signing.
 	IdentityToken string
-	// Fulcio issues certificates; "" is sigstore's public instance.
+	// Fulcio is the URL of the certificate authority; "" is Sigstore's public instance.
 	Fulcio string
-	// Rekor is the transparency log that gets the signature; "" logs nothing.
+	// Rekor is the URL of the transparency log for signatures; "" logs nothing.
 	Rekor string
-	// Timestamps is the timestamp authority (RFC 3161) that says when a signature was
-	// made; "" adds no timestamp.
+	// Timestamps is the URL of the timestamp authority (RFC 3161) that confirms the time of a
+	// signature; "" adds no timestamp.
 	Timestamps string
-	// TrustedRoot is a trusted root of Sigstore in JSON, for keyless signing. What it does
-	// not vouch for is not attached, and what it vouches for of the same identity is not
-	// attached again. nil: only what has the same certificate is not attached again.
+	// TrustedRoot is a trusted root of Sigstore in JSON, for keyless signing. Signatures that it
+	// does not accept are not attached, and signatures of the same identity that it accepts are not
+	// attached again. If it is nil, only signatures with the same certificate are not attached
+	// again.
 	TrustedRoot []byte
-	// Keep makes those who sign the same at the same time attach one signature, where a
-	// key signs each time with another one; nil leaves it at what the registry has.
+	// Keep lets processes that sign the same statement at the same time attach one signature, if
+	// the key signs differently each time; nil relies on the registry alone.
 	Keep Keep
 
 	oci.Access
 }
 
-// Keep returns what was kept first under a name and is valid. If there is nothing, it keeps and
+// Keep returns the first valid value that was stored under a name. If there is none, it stores and
 // returns made, or returns nil if made is nil.
 type Keep func(ctx context.Context, name string, made []byte,
 	valid func([]byte) bool) ([]byte, error)
 
-// KeyError is a fault of the key, or of who certifies it, says the time or keeps the
-// log. The registry has no part in it. The text may be of these.
+// KeyError is an error of the key, or of the authority that certifies it, confirms the time or
+// keeps the log. It is no error of the registry. Its text may come from these.
 type KeyError struct{ Err error }
 
 func (e *KeyError) Error() string { return e.Err.Error() }
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// Session has the key loaded, once for all that is to be signed with it.
+// Session is an opened key with which any number of artifacts can be signed.
 type Session struct {
 	access oci.Access
 	key    key
-	cert   *x509.Certificate  // of the key, nil for none
+	cert   *x509.Certificate  // the key's; nil if it has none
 	with   sign.BundleOptions // the certificate, the timestamps and the log
 	keep   Keep
-	// policy accepts what the identity of cert signed, with any certificate, and own is the one
-	// way to satisfy it; nil where there is no trusted root.
+	// policy accepts signatures of the identity of cert with any certificate, and own is the only
+	// way to satisfy it. They are nil without a trusted root.
 	policy *Policy
 	own    *trust
 }
 
-// Open makes ready to sign. It fails where the key cannot be had, so that
-// nothing has to be pushed before that is known.
+// Open prepares to sign. It returns an error if the key is not available, so that this is known
+// before anything is pushed.
 func (s Signer) Open(ctx context.Context) (*Session, error) {
 	opened, err := s.load(ctx)
 	if err != nil {
@@ -182,7 +184,7 @@ func (s *Session) certify(cert *x509.Certificate) {
 	s.cert, s.with.CertificateProvider = cert, certified(cert.Raw)
 }
 
-// keyless makes a key for this once and has it certified for an identity.
+// keyless generates a key for one session and requests a certificate for its identity.
 func (s Signer) keyless(ctx context.Context) (*Session, error) {
 	token, err := s.token(ctx)
 	if err != nil {
@@ -224,16 +226,16 @@ func (s Signer) keyless(ctx context.Context) (*Session, error) {
 	return opened, nil
 }
 
-// certificateTime bounds the request for a certificate, with its repetitions.
+// certificateTime limits the request for a certificate, including retries.
 const certificateTime = 30 * time.Second
 
-// authorities limits what an authority may answer.
+// authorities limits the size of the answers of authorities.
 var authorities = answers.Bounded{RoundTripper: http.DefaultTransport,
 	Limit: func(*http.Request, *http.Response) (int64, error) {
 		return 1 << 20, answers.ErrTooLarge
 	}}
 
-// without keeps a token out of an error: an authority may repeat what it was sent.
+// without removes a token from an error, because an authority may repeat the request in its answer.
 func without(err error, token string) error {
 	text := err.Error()
 	for _, part := range append(strings.Split(token, "."), token) {
@@ -244,8 +246,8 @@ func without(err error, token string) error {
 	return err
 }
 
-// CheckAuthority finds what is wrong with the URL of an authority: it is https or http, with
-// a host. The error begins with the URL.
+// CheckAuthority returns an error unless the URL of an authority is https or http with a host. The
+// error begins with the URL.
 func CheckAuthority(text string) error {
 	if u, err := url.Parse(text); err != nil || u.Host == "" ||
 		u.Scheme != "https" && u.Scheme != "http" {
@@ -254,8 +256,8 @@ func CheckAuthority(text string) error {
 	return nil
 }
 
-// CheckRoot finds what keeps a trusted root of Sigstore in JSON from vouching for what is
-// signed keyless, with a timestamp.
+// CheckRoot returns an error unless a trusted root of Sigstore in JSON can verify keyless
+// signatures with a timestamp.
 func CheckRoot(text []byte) error {
 	from, err := root.NewTrustedRootFromJSON(text)
 	switch {
@@ -269,7 +271,8 @@ func CheckRoot(text []byte) error {
 	return nil
 }
 
-// policyOf accepts what the identity of a certificate signs, by the signer's trusted root.
+// policyOf returns the policy that accepts signatures of the identity of a certificate by the
+// signer's trusted root.
 func (s Signer) policyOf(cert *x509.Certificate) (*Policy, error) {
 	who, err := certificate.SummarizeCertificate(cert)
 	if err != nil {
@@ -287,8 +290,8 @@ func (s Signer) policyOf(cert *x509.Certificate) (*Policy, error) {
 	}, nil
 }
 
-// Policy returns the policy that accepts what the session signs, and nothing else. For an
-// identity the signer needs a trusted root.
+// Policy returns the policy that accepts exactly the session's signatures. For an identity, the
+// signer needs a trusted root.
 func (s *Session) Policy() (Policy, error) {
 	if s.policy != nil {
 		return *s.policy, nil
@@ -302,15 +305,15 @@ func (s *Session) Policy() (Policy, error) {
 		IgnoreTlog: len(s.with.TransparencyLogs) == 0}, err
 }
 
-// SignedBy is who signs: a key, or an identity that is certified.
+// SignedBy is the key or the certified identity that signs.
 type SignedBy struct {
-	// PublicKey is "sha256:" and the digest of the key (PKIX, DER), "" for an identity.
+	// PublicKey is "sha256:" and the digest of the key (PKIX, DER); "" for an identity.
 	PublicKey string
-	// Identity has a certificate by the word of Issuer, an OpenID provider.
+	// Identity is the subject of the certificate, which Issuer, an OpenID provider, confirms.
 	Identity, Issuer string
 }
 
-// By says who signs.
+// By returns the key or the identity that signs.
 func (s *Session) By() (SignedBy, error) {
 	if s.cert == nil {
 		return SignedBy{PublicKey: fmt.Sprintf("sha256:%x", sha256.Sum256(s.key.der))}, nil
@@ -333,7 +336,7 @@ func (s Signer) token(ctx context.Context) (string, error) {
 		"file with an OpenID token")
 }
 
-// key signs as sigstore-go asks for it.
+// key implements sigstore-go's sign.Keypair.
 type key struct {
 	signature.SignerVerifier
 	public crypto.PublicKey
@@ -357,7 +360,7 @@ func (k key) GetPublicKeyPem() (string, error) {
 	return string(cryptoutils.PEMEncode(cryptoutils.PublicKeyPEMType, k.der)), nil
 }
 
-func (k key) GetKeyAlgorithm() string { return "ECDSA" } // Fulcio asks for that of keyless
+func (k key) GetKeyAlgorithm() string { return "ECDSA" } // for Fulcio; keyless keys are ECDSA
 
 func (k key) GetHashAlgorithm() protocommon.HashAlgorithm {
 	return protocommon.HashAlgorithm_SHA2_256
@@ -365,7 +368,7 @@ func (k key) GetHashAlgorithm() protocommon.HashAlgorithm {
 
 func (k key) GetSigningAlgorithm() (unspecified protocommon.PublicKeyDetails) { return }
 
-// certified is the certificate of a key, which is had once.
+// certified is the certificate of a key, which is requested once.
 type certified []byte
 
 func (c certified) GetCertificate(context.Context, sign.Keypair,
@@ -373,16 +376,16 @@ func (c certified) GetCertificate(context.Context, sign.Keypair,
 	return c, nil
 }
 
-// journal is a transparency log. What it has already is as good as what is written to it.
+// journal is a transparency log. An existing entry counts as written.
 type journal struct{ entries.ClientService }
 
 func (j journal) CreateLogEntry(asked *entries.CreateLogEntryParams,
 	with ...entries.ClientOption) (*entries.CreateLogEntryCreated, error) {
 	made, err := j.ClientService.CreateLogEntry(asked, with...)
-	if there := (*entries.CreateLogEntryConflict)(nil); errors.As(err, &there) {
+	if existing := (*entries.CreateLogEntryConflict)(nil); errors.As(err, &existing) {
 		var found *entries.GetLogEntryByUUIDOK
 		if found, err = j.GetLogEntryByUUID(entries.NewGetLogEntryByUUIDParamsWithContext(
-			asked.Context).WithEntryUUID(path.Base(there.Location.String()))); err == nil {
+			asked.Context).WithEntryUUID(path.Base(existing.Location.String()))); err == nil {
 			made = &entries.CreateLogEntryCreated{Payload: found.Payload}
 		}
 	}

@@ -14,22 +14,22 @@ import (
 	"github.com/armature-dev/armature/render/gitrepo"
 )
 
-// Which repository and which ref an image was built from. A provenance of an AgentBuild and
-// one of a GitHub workflow have them in fields of their own. That of other builders may join
-// them in one text, as git+URL@REF, which has several readings where the URL has an '@': such
-// a text is compared with those that a policy's source would give, and never cut.
+// This file reads the repository and the ref of a build from its provenance. AgentBuilds and GitHub
+// workflows have separate fields for them. Other builders may join them as git+URL@REF, which is
+// ambiguous if the URL contains an '@'. Such a text is compared with the texts that a policy's
+// sources would give, and never split.
 
 // Source is a Git repository.
 type Source struct {
-	// Repository is its URL, in a form that gitrepo.Parse takes; a suffix .git makes no
+	// Repository is its URL in a form that gitrepo.Parse accepts; a suffix .git makes no
 	// difference.
 	Repository string `json:"repository"`
-	// Branches are those of it that may be built. Omitted, all that it contains.
+	// Branches are the branches that may be built. Omitted, all branches and tags.
 	Branches []string `json:"branches,omitempty"`
-	// Verified demands that a policy of the builder's platform judged the commit:
-	// "reachable" from its branches and tags, or "signed" as well. Branches are then those
-	// that the commit was reachable from, also where a commit was ordered. Only the
-	// provenance of AgentBuilds says so. Omitted, any commit will do.
+	// Verified requires that a policy of the builder's platform accepted the commit: "reachable"
+	// from its branches and tags, or "signed" as well. Branches are then the branches from which
+	// the commit was reachable, even if a commit was ordered. Only the provenance of AgentBuilds
+	// states this. Omitted, any commit will do.
 	Verified string `json:"verified,omitempty"`
 }
 
@@ -39,26 +39,26 @@ const (
 	VerifiedSigned    = "signed"
 )
 
-// commitForm is a commit of Git, SHA-1 or SHA-256.
+// commitForm matches the hash of a Git commit, SHA-1 or SHA-256.
 var commitForm = text.Pattern(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// workflowTypes are the build types of GitHub's workflows, whose builder writes the external
-// parameter workflow itself.
+// workflowTypes are the build types of GitHub's workflows, whose external parameter workflow comes
+// from the builder.
 var workflowTypes = []string{"https://actions.github.io/buildtypes/workflow/v1",
 	"https://slsa-framework.github.io/github-actions-buildtypes/workflow/v1"}
 
-// origin is where a provenance says that a build's source comes from.
+// origin is the source of a build by its provenance.
 type origin struct {
-	// repository and ref, where the provenance has them apart.
+	// repository and ref, if the provenance has separate fields.
 	repository gitrepo.Repository
 	ref        string
-	// joined text, where it has not; else empty.
+	// joined text of both, if the provenance has no separate fields.
 	joined string
-	// verified is what a policy of the builder's platform found; zero where none did.
+	// verified is the result of a policy of the builder's platform; zero without a policy.
 	verified SourceAnnotations
 }
 
-// judgeSource compares the source of a build with those that the policy names.
+// judgeSource compares the source of a build with the sources that the policy names.
 func (b *Builds) judgeSource(made BuildDefinition) error {
 	from, err := made.origin()
 	if err != nil {
@@ -92,14 +92,14 @@ func (b *Builds) judgeSource(made BuildDefinition) error {
 	return fmt.Errorf("%s was built, which is none of the policy's sources", built)
 }
 
-// errOther is that a source is of another repository.
+// errOther means that a source is another repository.
 var errOther = errors.New("another repository")
 
-// origin of a build: its external parameter source, or else its only dependency with a
-// commit.
+// origin returns the source of a build: its external parameter source, or else its only dependency
+// with a commit.
 func (made BuildDefinition) origin() (out origin, _ error) {
 	var source *ResourceDescriptor
-	platforms := false // what the builder's platform found, not what was ordered
+	fromPlatform := false // the source is a statement of the platform, not of the order
 	parameters, _ := made.ExternalParameters.(map[string]any)
 	if parameters["source"] != nil {
 		source = &ResourceDescriptor{}
@@ -116,14 +116,14 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 				return out, errors.New("the provenance has several dependencies with a commit, " +
 					"and does not say which of them is the source")
 			}
-			source, platforms = &made.ResolvedDependencies[i], true
+			source, fromPlatform = &made.ResolvedDependencies[i], true
 		}
 	}
 	if source == nil || !commitForm().MatchString(source.Digest["gitCommit"]) {
 		return out, errors.New("the provenance does not say which commit was built")
 	}
 	if made.BuildType == keys.AgentBuildType {
-		return source.agentBuild(platforms)
+		return source.agentBuild(fromPlatform)
 	}
 	var workflow struct{ Repository, Ref string }
 	if slices.Contains(workflowTypes, made.BuildType) &&
@@ -141,8 +141,9 @@ func (made BuildDefinition) origin() (out origin, _ error) {
 	return origin{joined: source.URI}, nil
 }
 
-// agentBuild reads what the provenance of an AgentBuild says of its source.
-func (d ResourceDescriptor) agentBuild(platforms bool) (origin, error) {
+// agentBuild returns the source in the provenance of an AgentBuild. Only a source that fromPlatform
+// says the platform states may be verified.
+func (d ResourceDescriptor) agentBuild(fromPlatform bool) (origin, error) {
 	var noted SourceAnnotations
 	if !Decode(d.Annotations, &noted) || noted.Repository == "" {
 		return origin{}, errors.New("the provenance is of a release that joined repository and " +
@@ -154,19 +155,19 @@ func (d ResourceDescriptor) agentBuild(platforms bool) (origin, error) {
 		return origin{}, errors.New("the provenance names a repository that has no canonical form")
 	}
 	out := origin{repository: repository, ref: noted.Ref}
-	if platforms && noted.Policy != "" && noted.PolicyDigest != "" {
+	if fromPlatform && noted.Policy != "" && noted.PolicyDigest != "" {
 		out.verified = noted
 	}
 	return out, nil
 }
 
-// Decode what was read of JSON into a type; false where it is of another shape.
+// Decode converts a decoded JSON value to a type. It returns false if the value has another shape.
 func Decode(from, to any) bool {
 	text, err := json.Marshal(from)
 	return err == nil && json.Unmarshal(text, to) == nil
 }
 
-// judge a commit of the repository.
+// judge compares the origin of a build, which is of the source's repository, with the source.
 func (s Source) judge(from origin) error {
 	refs := []string{from.ref}
 	if s.Verified != "" {
@@ -194,8 +195,8 @@ func (s Source) judge(from origin) error {
 		strings.Join(refs, " "), from.repository, strings.Join(s.Branches, ", "))
 }
 
-// judgeJoined compares a text that may join repository and ref, with and without git+ and
-// .git, with those of the source.
+// judgeJoined compares a text that may join repository and ref, with or without git+ and .git, with
+// the source.
 func (s Source) judgeJoined(wanted gitrepo.Repository, text string) error {
 	text = strings.TrimPrefix(text, "git+")
 	url := strings.TrimSuffix(wanted.String(), ".git")

@@ -12,13 +12,13 @@ import (
 // SummaryType is the predicate type of a verification summary (VSA) of SLSA v1.
 const SummaryType = "https://slsa.dev/verification_summary/v1"
 
-// Summary says that an artifact satisfies a policy. There is no time in it: the same
-// verdict is attached once.
+// Summary states that an artifact satisfies a policy. It contains no time, so that the same verdict
+// is attached once.
 type Summary struct {
 	Verifier    Builder       `json:"verifier"`
 	ResourceURI string        `json:"resourceUri"`
 	Policy      SummaryPolicy `json:"policy"`
-	// InputAttestations are those that the verdict is based on.
+	// InputAttestations are the attestations on which the verdict is based.
 	InputAttestations  []ResourceDescriptor `json:"inputAttestations,omitempty"`
 	VerificationResult string               `json:"verificationResult"`
 	VerifiedLevels     []string             `json:"verifiedLevels"`
@@ -30,7 +30,7 @@ type SummaryPolicy struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// NewSummary writes down a verdict of Verify by a policy from a file.
+// NewSummary returns the summary of a verdict of Verify by a policy from a file.
 func NewSummary(v Verified, p Policy) (Summary, error) {
 	algorithm, hex, ok := strings.Cut(p.Digest, ":")
 	if !ok {
@@ -51,8 +51,8 @@ func NewSummary(v Verified, p Policy) (Summary, error) {
 	}, nil
 }
 
-// Summarize verifies an artifact and attaches a summary of the verdict.
-// What the policy refuses gets none.
+// Summarize verifies an artifact and attaches a summary of the verdict, unless the policy refuses
+// the artifact.
 func (s *Session) Summarize(ctx context.Context, artifact name.Digest, p Policy) (Verified, error) {
 	v, err := Verify(ctx, artifact, p)
 	if err != nil {

@@ -17,11 +17,12 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// object is one in JSON.
+// object is a JSON object.
 type object map[string]any
 
-// tagged makes a Sigstore bundle of a layer in cosign's tag format: a claim, or the envelope of
-// a statement. Its annotations contain the signature of a claim, the certificate and the proofs.
+// tagged converts a layer in cosign's tag format, which is a claim or the envelope of a statement,
+// to a Sigstore bundle. The annotations contain the signature of a claim, the certificate and the
+// proofs.
 func tagged(form string, layer []byte, notes map[string]string) (*bundle.Bundle, error) {
 	material := object{"publicKey": object{}}
 	if text := notes[static.CertificateAnnotationKey]; text != "" {
@@ -69,7 +70,7 @@ func tagged(form string, layer []byte, notes map[string]string) (*bundle.Bundle,
 	return b, b.UnmarshalJSON(text)
 }
 
-// logged is the entry of a transparency log that cosign attaches with the log's promise.
+// logged returns the entry of a transparency log from cosign's annotation with the log's promise.
 func logged(text string) (object, error) {
 	var proof struct {
 		SignedEntryTimestamp []byte
@@ -93,7 +94,7 @@ func logged(text string) (object, error) {
 		"inclusionPromise": object{"signedEntryTimestamp": proof.SignedEntryTimestamp}}, nil
 }
 
-// enveloped is a bundle of an envelope in cosign's tag format: the timestamp is of the envelope
+// enveloped is a bundle of an envelope in cosign's tag format, whose timestamp is of the envelope
 // and not of the signature in it.
 type enveloped struct {
 	*bundle.Bundle

@@ -21,15 +21,15 @@ const (
 	Failed = "FAILED"
 )
 
-// Verdicts are in order.
+// Verdicts are the verdicts from the best to the worst.
 var Verdicts = []string{Passed, Warned, Failed}
 
-// TestResult is a predicate of TestResultType: what the tests of one run found.
+// TestResult is a predicate of TestResultType with the results of the tests of one run.
 type TestResult struct {
 	// Result is the worst verdict of all tests.
 	Result string `json:"result"`
-	// Configuration is how the tests ran. A descriptor whose annotations are
-	// TestAnnotations is of a test, and has its name.
+	// Configuration describes how the tests ran. A descriptor with TestAnnotations describes the
+	// test of its name.
 	Configuration []ResourceDescriptor `json:"configuration"`
 	// PassedTests, WarnedTests and FailedTests are the names of the tests by their verdicts.
 	PassedTests []string `json:"passedTests,omitempty"`
@@ -37,18 +37,18 @@ type TestResult struct {
 	FailedTests []string `json:"failedTests,omitempty"`
 }
 
-// TestAnnotations say of a test of an AgentBuild in which run it ran, and how.
+// TestAnnotations name the run of a test of an AgentBuild and its parameters.
 type TestAnnotations struct {
-	// Run is invocationId of the run's provenance.
+	// Run is the invocationId of the run's provenance.
 	Run string `json:"armature_run"`
-	// ConfigMap of the platform that defines the step, NAMESPACE/NAME. The digest beside the
-	// annotations is of its text.
+	// ConfigMap of the platform that defines the step, NAMESPACE/NAME. The digest of the descriptor
+	// is that of its text.
 	ConfigMap string `json:"armature_configMap"`
 	// Parameters of the step. Those with lists or maps are in JSON.
 	Parameters map[string]string `json:"armature_parameters,omitempty"`
 }
 
-// verdict of a test; "" if the lists do not name it.
+// verdict returns the worst verdict of a test, or "" if the lists do not name it.
 func (r TestResult) verdict(name string) (worst string) {
 	for i, names := range [][]string{r.PassedTests, r.WarnedTests, r.FailedTests} {
 		if slices.Contains(names, name) {
@@ -64,16 +64,15 @@ type RequiredTest struct {
 	Step string `json:"step"`
 	// MaxResult is the worst verdict that is accepted: PASSED or WARNED. Omitted, PASSED.
 	MaxResult string `json:"maxResult,omitempty"`
-	// Digests are those that the step's definition may have, each "sha256:" and 64
-	// hexadecimal digits. Omitted, any definition.
+	// Digests are the allowed digests of the step's definition, each "sha256:" and 64 hexadecimal
+	// digits. Omitted, any definition.
 	Digests []string `json:"digests,omitempty"`
-	// Parameters that the step must have had, by their names. A template that lets builds
-	// set one, such as the command, proves nothing unless its value is demanded here.
-	// Omitted, any values.
+	// Parameters that the step must have had, by name. If builds may set a parameter, for example
+	// the command, the test proves nothing unless its value is required here. Omitted, any values.
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
-// check finds what is wrong with it.
+// check returns an error if the requirement is invalid.
 func (d RequiredTest) check() error {
 	if strings.TrimSpace(d.Step) == "" {
 		return errors.New("needs a step")
@@ -84,8 +83,8 @@ func (d RequiredTest) check() error {
 	return checkDigests("digests", d.Digests)
 }
 
-// tests judges what is attested of the tests of the run that made the provenance. Results of
-// other runs of the same image do not count.
+// tests verifies the test results of the run that made the provenance. Results of other runs of the
+// same image do not count.
 func (t trust) tests(e *evidence, b *Builds, made *Provenance, v *Verified) error {
 	if made.RunDetails.Metadata == nil || made.RunDetails.Metadata.InvocationID == "" {
 		return errors.New("the provenance does not say which run built the image, and the policy " +
@@ -98,11 +97,11 @@ func (t trust) tests(e *evidence, b *Builds, made *Provenance, v *Verified) erro
 	for _, demand := range b.Tests {
 		var found bool
 		var reasons []error
-		for _, s := range statements { // each that is of the run has to be good enough
+		for _, s := range statements { // each of the run has to satisfy the policy
 			of, err := demand.judge(s.Predicate, made.RunDetails.Metadata.InvocationID)
 			if err != nil {
 				reasons = append(reasons, err)
-			} else if of && !found { // both forms of a statement are there
+			} else if of && !found { // a statement may exist in both forms
 				found = true
 				v.basedOn(s)
 			}
@@ -117,8 +116,8 @@ func (t trust) tests(e *evidence, b *Builds, made *Provenance, v *Verified) erro
 	return nil
 }
 
-// judge compares a test result with what is demanded. It reports whether the result is
-// of that test in that run.
+// judge compares a test result with the requirement. It reports whether the result is of that test
+// in that run.
 func (d RequiredTest) judge(predicate json.RawMessage, run string) (of bool, _ error) {
 	var r struct {
 		TestResult

@@ -16,18 +16,17 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// trust is one way to be trusted, as sigstore-go's verifier takes it.
+// trust is one way to satisfy a policy, as options of sigstore-go's verifier.
 type trust struct {
 	who      string
 	material root.TrustedMaterial
 	demands  []verify.VerifierOption
-	// stamped replaces demands for a bundle with timestamps, where it is not nil.
+	// stamped replaces demands for a bundle with timestamps, unless it is nil.
 	stamped []verify.VerifierOption
 	signers []verify.PolicyOption
 }
 
-// issued is a root of trust with the authorities of Policy.Roots, which have no timestamp
-// authorities beside them.
+// issued is a root of trust with the authorities of Policy.Roots and without timestamp authorities.
 type issued struct {
 	root.TrustedMaterial
 	authorities []root.CertificateAuthority
@@ -37,7 +36,7 @@ func (i issued) FulcioCertificateAuthorities() []root.CertificateAuthority { ret
 
 func (i issued) TimestampingAuthorities() []root.TimestampingAuthority { return nil }
 
-// keyed is a root of trust that knows one key.
+// keyed returns a root of trust that contains one key.
 func keyed(key signature.Verifier) root.TrustedMaterial {
 	return root.NewTrustedPublicKeyMaterial(func(string) (root.TimeConstrainedVerifier, error) {
 		return root.NewExpiringKey(key, time.Time{}, time.Time{}), nil
@@ -46,7 +45,7 @@ func keyed(key signature.Verifier) root.TrustedMaterial {
 
 // trusted returns the ways to satisfy a policy.
 func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
-	// before any request: a key may be misspelt
+	// Read all keys before any request, because a name may be misspelt.
 	verifiers := make([]signature.Verifier, len(p.Keys))
 	for i, key := range p.Keys {
 		if verifiers[i], err = p.publicKey(ctx, key); err != nil {
@@ -70,8 +69,7 @@ func (p Policy) trusted(ctx context.Context) (all []trust, err error) {
 	return all, nil
 }
 
-// root returns the policy's root of trust: that of its file or, if something of it is needed,
-// Sigstore's public one.
+// root returns the policy's root of trust: that of its file or, if needed, Sigstore's public one.
 func (p Policy) root() (root.TrustedMaterial, error) {
 	if p.TrustedRoot != "" {
 		return p.fromFile()
@@ -89,7 +87,7 @@ func (p Policy) root() (root.TrustedMaterial, error) {
 	return from, nil
 }
 
-// byKey trusts one key.
+// byKey returns the trust in one key.
 func (p Policy) byKey(who string, key signature.Verifier, from root.TrustedMaterial) trust {
 	t := trust{who: who, material: root.TrustedMaterialCollection{keyed(key), from},
 		signers: []verify.PolicyOption{verify.WithKey()},
@@ -100,7 +98,7 @@ func (p Policy) byKey(who string, key signature.Verifier, from root.TrustedMater
 	return t
 }
 
-// byIdentity trusts the policy's identities.
+// byIdentity returns the trust in the policy's identities.
 func (p Policy) byIdentity(from root.TrustedMaterial) (t trust, err error) {
 	own, err := p.authorities()
 	if err != nil {
@@ -136,7 +134,7 @@ func (p Policy) byIdentity(from root.TrustedMaterial) (t trust, err error) {
 	return t, nil
 }
 
-// whole makes a pattern match all of a text or nothing.
+// whole anchors a pattern, so that it matches a whole text.
 func whole(pattern string) string {
 	if pattern == "" {
 		return ""
@@ -166,7 +164,7 @@ func (p Policy) fromFile() (root.TrustedMaterial, error) {
 	return from, nil
 }
 
-// authorities reads those of Roots, nil for none.
+// authorities reads the authorities of Roots. It returns nil without Roots.
 func (p Policy) authorities() (all []root.CertificateAuthority, err error) {
 	if p.Roots == "" {
 		return nil, nil
@@ -179,16 +177,16 @@ func (p Policy) authorities() (all []root.CertificateAuthority, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the authorities in %s: %w", p.Roots, err)
 	}
-	var roots, between []*x509.Certificate
+	var roots, intermediates []*x509.Certificate
 	for _, c := range certs {
 		if bytes.Equal(c.RawIssuer, c.RawSubject) {
 			roots = append(roots, c)
 		} else {
-			between = append(between, c)
+			intermediates = append(intermediates, c)
 		}
 	}
 	for _, c := range roots {
-		all = append(all, &root.FulcioCertificateAuthority{Root: c, Intermediates: between})
+		all = append(all, &root.FulcioCertificateAuthority{Root: c, Intermediates: intermediates})
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s holds no root certificate, which is one that signed itself", p.Roots)

@@ -20,19 +20,19 @@ import (
 // Verified is an artifact whose signature a policy accepts.
 type Verified struct {
 	Ref string `json:"ref"`
-	// By is the key, or the identities, that the policy names.
+	// By is the key or the identities of the policy that signed.
 	By string `json:"by"`
-	// Provenance is what was attested, where the policy demands it.
+	// Provenance is the attested provenance, if the policy requires it.
 	Provenance *Provenance `json:"provenance,omitempty"`
-	// Level is the SLSA build level of the builder, as the policy says, nil where it
-	// makes no demand of builds.
+	// Level is the SLSA build level that the policy assigns to the builder; nil if it has no
+	// requirements for builds.
 	Level *int `json:"level,omitempty"`
-	// Attestations are those that the verdict is based on, as blobs or manifests of the
+	// Attestations are the attestations on which the verdict is based, as blobs or manifests of the
 	// registry: their URI is REPOSITORY@DIGEST.
 	Attestations []ResourceDescriptor `json:"attestations,omitempty"`
 }
 
-// basedOn adds attestations to those that the verdict is based on.
+// basedOn records attestations on which the verdict is based.
 func (v *Verified) basedOn(on ...statement) {
 	for _, s := range on {
 		_, digest, _ := strings.Cut(s.place, "@")
@@ -42,10 +42,9 @@ func (v *Verified) basedOn(on ...statement) {
 	}
 }
 
-// Verify checks that a policy accepts an artifact, by what is attached to it in
-// cosign's tag format or as Sigstore bundles. It asks the registry, and nobody
-// else where the policy has its own keys or roots and does without the
-// transparency log, or names a trusted root. It takes MaxTime at most.
+// Verify checks that a policy accepts an artifact, by the attachments in cosign's tag format or as
+// Sigstore bundles. It contacts only the registry if the policy has its own keys or roots and
+// ignores the transparency log, or names a trusted root. It takes at most MaxTime.
 func Verify(ctx context.Context, artifact name.Digest, p Policy) (Verified, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
@@ -64,7 +63,7 @@ func Verify(ctx context.Context, artifact name.Digest, p Policy) (Verified, erro
 	return Verified{}, fmt.Errorf("%s is not trusted: %w", artifact, multi.Errors(failed...))
 }
 
-// open checks a policy, and returns the ways to satisfy it with what the registry has.
+// open checks a policy and returns the ways to satisfy it, and the attachments in the registry.
 func (p Policy) open(ctx context.Context,
 	artifact name.Digest) (trusted []trust, e *evidence, err error) {
 	if err = p.Check(); err == nil {
@@ -76,8 +75,7 @@ func (p Policy) open(ctx context.Context,
 	return trusted, e, err
 }
 
-// verify looks for a signature, and for the attestations that are demanded, which
-// have to be of the same signer.
+// verify verifies a signature, and the required attestations of the same signer.
 func (t trust) verify(e *evidence, p Policy) (Verified, error) {
 	verified := Verified{Ref: e.artifact.String(), By: t.who}
 	if _, err := t.attested(e, cosigntypes.CosignSignPredicateType); err != nil {
@@ -103,8 +101,8 @@ func (t trust) verify(e *evidence, p Policy) (Verified, error) {
 	return verified, nil
 }
 
-// attested returns the trusted statements of a type about the artifact, of both forms. Of
-// signatures the first is enough. It fails if there are none.
+// attested returns the trusted statements of a type about the artifact in both forms, or an error
+// if there are none. For signatures it returns the first one.
 func (t trust) attested(e *evidence, predicateType string) (trusted []statement, _ error) {
 	form, missing := attestations, "none of the attestations is of type "+predicateType
 	if predicateType == cosigntypes.CosignSignPredicateType {
@@ -137,7 +135,7 @@ func (t trust) attested(e *evidence, predicateType string) (trusted []statement,
 	return nil, errors.New(missing)
 }
 
-// judge verifies an attachment. Its statement has to be of the type, and about the artifact.
+// judge verifies an attachment. Its statement has to have the type and to be about the artifact.
 func (t trust) judge(e *evidence, a attached, predicateType string) (none statement, _ error) {
 	if a.err != nil {
 		return none, a.err

@@ -18,13 +18,13 @@ import (
 	"github.com/armature-dev/armature/render/deliver/oci"
 )
 
-// maxCheck is how long an image may take to check.
+// maxCheck is the maximum time to check an image.
 const maxCheck = 5 * time.Minute
 
-// Check reads the image of a skill, holds nothing of it but SKILL.md in memory, and refuses what
-// Read refuses in a folder: links, devices, set-uid files, extended attributes, names that lead out
-// of it, files beyond the limits, and a SKILL.md that breaks the specification. named is the folder
-// where agents find the skill, "" for any. options reach the registry, and bound its answers.
+// Check reads the image of a skill, of which it keeps only SKILL.md in memory. It refuses the same
+// content as Read: links, devices, set-uid files, extended attributes, names that lead out of the
+// folder, files beyond the limits, and an invalid SKILL.md. named is the folder where agents find
+// the skill; "" accepts any name. options configure access to the registry and limit its answers.
 func Check(ctx context.Context, ref name.Digest, named string,
 	options []remote.Option) (*Skill, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxCheck)
@@ -92,17 +92,17 @@ func checkImage(ref name.Digest, options []remote.Option) (*Skill, error) {
 	defer content.Close()
 	s, err := unpack(content)
 	if err == nil {
-		if _, err = io.Copy(io.Discard, content); err != nil { // compares it, at its end
+		if _, err = io.Copy(io.Discard, content); err != nil { // verifies the digest at the end
 			err = fmt.Errorf("reading its layer: %w", err)
 		}
 	}
 	return s, err
 }
 
-// unpack judges the content of a layer.
+// unpack checks the content of a layer and returns its skill.
 func unpack(packed io.Reader) (s *Skill, err error) {
 	files := 0
-	// folders count as well
+	// Folders count as well.
 	limits := archive.Limits{Unpacked: maxBytes, File: maxFile, Files: 2 * maxFiles}
 	err = archive.Each(packed, limits, func(name string, size int64, content io.Reader) error {
 		if files++; files > maxFiles {

@@ -45,9 +45,9 @@ const Manifest = "SKILL.md"
 
 // Skill is the front matter of SKILL.md.
 type Skill struct {
-	// Name has at most 64 lower-case letters, digits and hyphens, and is the folder's.
+	// Name has at most 64 lower-case letters, digits and hyphens, and is the name of the folder.
 	Name string `json:"name"`
-	// Description says in at most 1,024 characters what the skill does and when to use it.
+	// Description describes in at most 1,024 characters what the skill does and when to use it.
 	Description   string            `json:"description"`
 	License       string            `json:"license,omitempty"`
 	Compatibility string            `json:"compatibility,omitempty"` // at most 500 characters
@@ -57,7 +57,7 @@ type Skill struct {
 	files []archive.Entry
 }
 
-// Files are those of the folder, in lexical order.
+// Files returns the files of the folder in lexical order.
 func (s *Skill) Files() (files []render.File) {
 	for _, f := range s.files {
 		files = append(files, render.File{Path: f.Name, Data: f.Data})
@@ -65,8 +65,8 @@ func (s *Skill) Files() (files []render.File) {
 	return files
 }
 
-// Read reads and checks a folder. What it has beside ordinary files and folders is an error:
-// a link may lead out of the folder, here or where the image is mounted.
+// Read reads and checks a folder. Only ordinary files and folders are allowed, because a link may
+// lead out of the folder, here or where the image is mounted.
 func Read(folder string) (s *Skill, err error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
@@ -144,8 +144,8 @@ func readAll(root *os.Root) (files []archive.Entry, err error) {
 	return files, err
 }
 
-// checkName refuses names that people or clients of a registry read as something else: a file
-// .wh.NAME in a layer removes NAME of the layer below.
+// checkName returns an error for names that people or clients of a registry interpret in another
+// way: a file .wh.NAME in a layer removes NAME of the layer below.
 func checkName(name string) error {
 	hidden := strings.ContainsFunc(name, func(r rune) bool {
 		return r == '\\' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
@@ -157,7 +157,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// parse reads the front matter, as agentskills.io specifies it.
+// parse parses and checks the front matter, as agentskills.io specifies it.
 func parse(content []byte) (*Skill, error) {
 	if len(content) > maxHead {
 		return nil, fmt.Errorf("more than %d bytes", maxHead)
@@ -188,7 +188,7 @@ func parse(content []byte) (*Skill, error) {
 	return s, nil
 }
 
-// Image makes the image. The same folder has the same digest.
+// Image returns the image of the skill. Equal folders have the same digest.
 func (s *Skill) Image() (v1.Image, error) {
 	packed, err := archive.Pack(gzip.DefaultCompression, s.files...) // in the order of WalkDir
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// The values of 004, "Status Values".
+// Status values of 004, "Status Values".
 const (
 	Running          = "Running"
 	Napping          = "Napping"
@@ -39,22 +39,22 @@ const (
 	ConfigError      = "ConfigError"
 )
 
-// Actor is an AsyncActor's workload in the words and columns of 004, "AsyncActor Status".
+// Actor is the state of an AsyncActor's workload, with the columns of 004, "AsyncActor Status".
 type Actor struct {
 	Name `json:",inline"`
-	// Status is one of the constants, and Message says why unless the actor is running.
+	// Status is one of the constants. Message is the reason unless the actor is running.
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
-	// Running counts ready pods, Failing those that cannot become ready, Total all that
-	// have not ended, and Desired is how many there should be.
+	// Running counts ready pods, Failing pods that cannot become ready, Total pods that have not
+	// ended, and Desired the desired pods.
 	Running int `json:"running"`
 	Failing int `json:"failing"`
 	Total   int `json:"total"`
 	Desired int `json:"desired"`
-	// Min and Max are KEDA's bounds, nil where it does not scale.
+	// Min and Max are KEDA's bounds; nil if KEDA does not scale the actor.
 	Min *int `json:"min,omitempty"`
 	Max *int `json:"max,omitempty"`
-	// LastScale is "5m ago (up)", "" if no event and no HPA has it.
+	// LastScale is for example "5m ago (up)"; "" if no event and no HPA records it.
 	LastScale string `json:"lastScale,omitempty"`
 	// Workload is the kind; Transport is Ready or NotReady; Scaling is KEDA or Manual.
 	Workload   string          `json:"workload"`
@@ -63,7 +63,7 @@ type Actor struct {
 	Conditions []api.Condition `json:"conditions"`
 }
 
-// columns are the headings of an actor's row.
+// columns returns the headings of an actor's row.
 func columns(wide bool) []string {
 	columns := []string{"STATUS", "RUNNING", "FAILING", "TOTAL", "DESIRED", "MIN", "MAX", "LAST-SCALE"}
 	if wide {
@@ -72,8 +72,8 @@ func columns(wide bool) []string {
 	return columns
 }
 
-// cells are an actor as a line of a table. Unknown values are "-", such as the
-// number of messages, which only the broker has.
+// cells returns the row of an actor. Unknown values are "-", for example the number of messages,
+// which only the broker knows.
 func (a *Actor) cells(wide bool) []string {
 	bound := func(n *int) string {
 		if n == nil {
@@ -89,23 +89,24 @@ func (a *Actor) cells(wide bool) []string {
 	return row
 }
 
-// actorLive is what a cluster has of one actor; nil is what is not there.
+// actorLive contains the objects of one actor in the cluster; nil for an object that does not
+// exist.
 type actorLive struct {
 	workload *unstructured.Unstructured
-	// scaledObject is KEDA's, and hpa the one that KEDA made for it (keda-hpa-<actor>).
+	// scaledObject is KEDA's, and hpa the one that KEDA created for it (keda-hpa-<actor>).
 	scaledObject, hpa *unstructured.Unstructured
 	// queue is the declared queue; nil if the package does not declare one.
 	queue *unstructured.Unstructured
-	// pods are those that the workload's selector picks.
+	// pods are the pods that the workload's selector matches.
 	pods []*corev1.Pod
-	// events are of the workload, its HPA and ScaledObject, and its pods, in any order.
-	// Without them, failed mounts and the direction of scaling are not seen.
+	// events of the workload, its HPA, its ScaledObject and its pods, in any order. Without them,
+	// failed mounts and the direction of scaling are unknown.
 	events []*corev1.Event
 	now    time.Time
 }
 
-// actor is the state of an actor. An earlier one in this list wins: Terminating, Creating,
-// TransportError, the errors of pods where none is ready, ScalingError, Degraded, Napping,
+// actor returns the state of an actor. The first applicable status of this list wins: Terminating,
+// Creating, TransportError, the errors of pods if none is ready, ScalingError, Degraded, Napping,
 // Updating, ScalingUp, ScalingDown, Running.
 func (l *actorLive) actor() (a Actor) {
 	a.Workload, a.Transport, a.Scaling, a.LastScale =
@@ -119,7 +120,7 @@ func (l *actorLive) actor() (a Actor) {
 			scalingError = cmp.Or(c.Message, "KEDA does not accept the ScaledObject")
 		}
 	}
-	// The HPA's number counts while KEDA has not scaled to zero.
+	// The HPA's number counts unless KEDA has scaled to zero.
 	if a.Desired = number(l.workload, ".spec.replicas", 1); a.Desired > 0 && l.hpa != nil {
 		a.Desired = cmp.Or(number(l.hpa, ".status.desiredReplicas", 0), a.Desired)
 	}
@@ -168,7 +169,7 @@ func (l *actorLive) actor() (a Actor) {
 	return a
 }
 
-// condition adds one of the three that the operator kept.
+// condition adds one of the three conditions of the operator.
 func (a *Actor) condition(kind string, ok bool, reason, message string) {
 	a.Conditions = append(a.Conditions, api.Condition{Type: kind, Status: truth(ok), Reason: reason,
 		Message: message})
@@ -192,9 +193,9 @@ func updating(w *unstructured.Unstructured) bool {
 		number(w, ".status.updatedReplicas", 0) < number(w, ".status.replicas", 0)
 }
 
-// transport reads the conditions of RabbitMQ's topology operator (Ready) and of AWS'
-// controllers (ACK.…): a reason of the condition TransportReady. A queue that the package does
-// not declare counts as ready.
+// transport returns a reason of the condition TransportReady, from the conditions of RabbitMQ's
+// topology operator (Ready) and of AWS' controllers (ACK.…). A queue that the package does not
+// declare counts as ready.
 func (l *actorLive) transport() (reason, message string) {
 	if l.queue == nil {
 		return "QueueReady", ""
@@ -214,17 +215,17 @@ func (l *actorLive) transport() (reason, message string) {
 	return "QueuePending", "the queue has not been made yet"
 }
 
-// cause is why pods cannot become ready.
+// cause is the reason why pods cannot become ready.
 type cause struct{ status, message string }
 
-// reasons are those of waiting containers that lead to the same status in all of them.
+// reasons maps the reasons of waiting containers that lead to the same status in all containers.
 var reasons = map[string]string{
 	"ImagePullBackOff": ImagePullError, "ErrImagePull": ImagePullError,
 	"InvalidImageName": ImagePullError, "ErrImageNeverPull": ImagePullError,
 	"CreateContainerConfigError": ConfigError,
 }
 
-// severity is the order of causes; the first one is reported for all.
+// severity is the order of causes. The first one is reported.
 var severity = []string{PendingResources, ImagePullError, RuntimeError, SidecarError, VolumeError,
 	ConfigError, WorkloadError}
 
@@ -242,7 +243,7 @@ func (a *Actor) count(l *actorLive) (causes []cause) {
 	return causes
 }
 
-// workloadError is the gravest cause, or that the workload has given up.
+// workloadError returns the gravest cause, or that the workload has failed.
 func (l *actorLive) workloadError(causes []cause) cause {
 	if len(causes) > 0 {
 		return slices.MinFunc(causes, func(a, b cause) int {
@@ -258,8 +259,7 @@ func (l *actorLive) workloadError(causes []cause) cause {
 	return cause{}
 }
 
-// podCause says what keeps a pod that is not ready, with no status where it only
-// needs time.
+// podCause returns what keeps a pod from becoming ready. The status is "" if it only needs time.
 func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
 	at := func(status, message string) cause {
 		return cause{status, "pod " + pod.Name + ": " + message}
@@ -272,9 +272,9 @@ func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
 		case t.Reason == corev1.PodReasonUnschedulable:
 			return cause{PendingResources, t.String()}
 		case t.Stuck():
-			of := map[string]string{asyncactor.Runtime: RuntimeError,
+			byContainer := map[string]string{asyncactor.Runtime: RuntimeError,
 				asyncactor.Sidecar: SidecarError}[t.Container]
-			return cause{cmp.Or(reasons[t.Reason], of, WorkloadError), t.String()}
+			return cause{cmp.Or(reasons[t.Reason], byContainer, WorkloadError), t.String()}
 		}
 	}
 	for _, e := range events {
@@ -302,7 +302,7 @@ func mountCause(message string) string {
 	return VolumeError
 }
 
-// lastScale is when the workload was last scaled, and which way.
+// lastScale returns when the workload was last scaled, and in which direction.
 func (l *actorLive) lastScale() string {
 	var last time.Time
 	direction := ""

@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// podsFailing is the reason of a condition that time alone does not fix.
+// podsFailing is the reason of a condition that does not resolve itself.
 const podsFailing = "PodsFailing"
 
 // agent returns the conditions of 000, "Status Conditions".
@@ -54,7 +54,7 @@ func ended(p *corev1.Pod) bool {
 		p.DeletionTimestamp != nil
 }
 
-// running leaves out the pods that have ended.
+// running returns the pods that have not ended.
 func running(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), ended)
 }
@@ -66,7 +66,7 @@ func has(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	})
 }
 
-// with counts the pods of which a condition is true.
+// with counts the pods whose condition is true.
 func with(pods []*corev1.Pod, kind corev1.PodConditionType) (n int) {
 	for _, p := range pods {
 		if has(p, kind) {
@@ -76,8 +76,8 @@ func with(pods []*corev1.Pod, kind corev1.PodConditionType) (n int) {
 	return n
 }
 
-// trouble describes the first container, of those named or of all, that keeps a pod from becoming
-// ready until somebody changes something. It is "" if there is none.
+// trouble describes the first container that keeps a pod from becoming ready until its cause is
+// fixed. names selects containers; without names it considers all. It returns "" if there is none.
 func trouble(pods []*corev1.Pod, names ...string) string {
 	for _, p := range pods {
 		for _, t := range health.Troubles(p) {

@@ -20,8 +20,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// configMap finds the generated ConfigMap of a workload, and the name of the
-// custom resource that it was made from: the workload's if there is none.
+// configMap returns the generated ConfigMap of a workload, and the name of the custom resource from
+// which it was generated, or else of the workload.
 func (l *Live) configMap(w *unstructured.Unstructured,
 	name string) (cm *corev1.ConfigMap, resource string) {
 	resource = w.GetName()
@@ -33,7 +33,7 @@ func (l *Live) configMap(w *unstructured.Unstructured,
 			Metadata struct{ Name string }
 		}
 		text := []byte(c.GetAnnotations()[keys.Source])
-		var several []json.RawMessage // the TokenExchange, and the AgentRuntime beside it
+		var several []json.RawMessage // the TokenExchange, then an AgentRuntime
 		if json.Unmarshal(text, &several) == nil && len(several) > 0 {
 			text = several[0]
 		}
@@ -45,24 +45,24 @@ func (l *Live) configMap(w *unstructured.Unstructured,
 	return nil, resource
 }
 
-// component is one of the identity infrastructure, over all pods of a workload.
-type component struct{ there, ready bool }
+// component is a component of the identity infrastructure, over all pods of a workload.
+type component struct{ present, ready bool }
 
-// components looks at the pods that have the configuration. One is ready where
-// it is in each of them.
+// components returns the components in the pods with the configuration. A component is ready if it
+// is ready in each pod.
 func components(pods []*corev1.Pod) map[string]component {
 	found := make(map[string]component)
 	for _, name := range sidecars.All().Sidecars() {
 		x := component{ready: len(pods) > 0}
 		for _, p := range pods {
-			x.there = x.there ||
+			x.present = x.present ||
 				slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers),
 					func(c corev1.Container) bool { return c.Name == name })
-			// Ready, or, for an init container that ends, done.
+			// An init container that has ended is also ready.
 			x.ready = x.ready && slices.ContainsFunc(health.Containers(p),
 				func(c corev1.ContainerStatus) bool { return c.Name == name && c.Ready })
 		}
-		x.ready = x.there && x.ready
+		x.ready = x.present && x.ready
 		found[name] = x
 	}
 	return found
@@ -78,7 +78,7 @@ func profileOf(w *unstructured.Unstructured) *identity.Profile {
 	return nil
 }
 
-// traceName names the ConfigMap of the tracing of a workload.
+// traceName returns the name of the ConfigMap for the tracing of a workload.
 func traceName(w *unstructured.Unstructured) string {
 	settings := identity.Settings{Subject: identity.Subject{Name: w.GetName()}}
 	return settings.TraceName()
@@ -98,9 +98,9 @@ func configured(pods []*corev1.Pod, configMap string) []*corev1.Pod {
 		func(p *corev1.Pod) bool { return !mounts(&p.Spec, configMap) })
 }
 
-// phase returns that of a pillar, by the generated ConfigMap, which may be nil, and the pods that
-// have it. Without pods it is Active where there should be none: scaled to zero, or between two
-// runs.
+// phase returns the phase of a pillar from the generated ConfigMap, which may be nil, and the pods
+// with its configuration. Without pods it is Active if there should be none: scaled to zero, or
+// between two runs.
 func phase(w *unstructured.Unstructured, cm *corev1.ConfigMap, name string,
 	pods []*corev1.Pod) (phase, message string) {
 	switch {
@@ -114,7 +114,7 @@ func phase(w *unstructured.Unstructured, cm *corev1.ConfigMap, name string,
 	return Pending, "no pod has the configuration"
 }
 
-// tokenExchange is 001's status of a TokenExchange, for the workload it targets.
+// tokenExchange returns the TokenExchange status of 001 for the targeted workload.
 func (l *Live) tokenExchange(w *unstructured.Unstructured, p *identity.Profile,
 	pods []*corev1.Pod) TokenExchange {
 	t := TokenExchange{Target: w.GetKind() + "/" + w.GetName()}
@@ -124,27 +124,28 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, p *identity.Profile,
 	pods = configured(pods, t.ConfigMapName)
 	t.ConfiguredPods = len(pods)
 	c := components(pods)
-	// The proxy of AuthBridge is alone, and Envoy is in the published generation.
+	// AuthBridge has one proxy. The published generation has Envoy.
 	inbound := cmp.Or(c[sidecars.AuthProxy], c[sidecars.EnvoyProxy], c[sidecars.AuthBridgeProxy])
 	t.IdentityStatus = &api.IdentityStatus{
-		SPIFFEEnabled: c[sidecars.SpiffeHelper].there,
+		SPIFFEEnabled: c[sidecars.SpiffeHelper].present,
 		IDPRegistered: c[sidecars.ClientRegistration].ready, InboundProxyReady: inbound.ready,
 		OutboundProxyReady: c[sidecars.EnvoyProxy].ready,
 	}
-	// one proxy both ways, which holds the identity; nothing in the pod registers
+	// One proxy serves both directions and holds the identity. No container of the pod registers
+	// it.
 	if !p.HasSidecar(sidecars.SpiffeHelper) {
 		hasSVIDs := func(p *corev1.Pod) bool {
 			return slices.ContainsFunc(p.Spec.Volumes,
 				func(v corev1.Volume) bool { return v.Name == identity.SVIDVolume })
 		}
 		t.IdentityStatus = &api.IdentityStatus{
-			SPIFFEEnabled:     inbound.there && slices.ContainsFunc(pods, hasSVIDs),
+			SPIFFEEnabled:     inbound.present && slices.ContainsFunc(pods, hasSVIDs),
 			InboundProxyReady: inbound.ready, OutboundProxyReady: inbound.ready,
 		}
 	}
 	var waiting []string
 	for _, name := range sidecars.All().Sidecars() {
-		if x := c[name]; x.there && !x.ready {
+		if x := c[name]; x.present && !x.ready {
 			waiting = append(waiting, name)
 		}
 	}
@@ -161,7 +162,7 @@ func (l *Live) tokenExchange(w *unstructured.Unstructured, p *identity.Profile,
 	return t
 }
 
-// agentTrace is 001's status of an AgentTrace.
+// agentTrace returns the AgentTrace status of 001.
 func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*corev1.Pod) AgentTrace {
 	t := AgentTrace{Target: w.GetKind() + "/" + w.GetName()}
 	t.AgentTraceStatus.ConfigMapName = traceName(w)
@@ -173,8 +174,7 @@ func (l *Live) agentTrace(w *unstructured.Unstructured, pods []*corev1.Pod) Agen
 	return t
 }
 
-// agentCard reports what discovery is based on. The cards themselves are in the
-// catalog.
+// agentCard returns the configuration of discovery. The cards themselves are in the catalog.
 func (l *Live) agentCard(cm *corev1.ConfigMap, name string) AgentCard {
 	c := AgentCard{Name: Name{cm.GetNamespace(), name}, Phase: Active, ConfigMapName: cm.GetName()}
 	selector, found := cm.Data["selector"]

@@ -22,9 +22,8 @@ import (
 	"github.com/armature-dev/armature/functions/workload"
 )
 
-// Read lists what a report needs in a namespace, "" for all of them. Secrets are never
-// read. Events are read only where there are actors, because they are part of the status
-// of actors.
+// Read lists the objects for a report in a namespace, or in all namespaces if it is "". It never
+// reads Secrets. It reads events only if there are actors, whose status needs them.
 func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, error) {
 	l := Live{Now: time.Now()}
 	var pods, configMaps, events []*unstructured.Unstructured
@@ -32,7 +31,7 @@ func Read(ctx context.Context, c dynamic.Interface, namespace string) (Live, err
 		group, version, resource string
 		into                     *[]*unstructured.Unstructured
 		labels                   string
-		optional                 bool // a cluster need not have it
+		optional                 bool // the cluster may lack the kind
 	}
 	var all []resources
 	for _, k := range workload.Kinds() {

@@ -22,21 +22,21 @@ import (
 	"github.com/armature-dev/armature/render/deliver/health"
 )
 
-// Live is what a cluster has, of any number of namespaces.
+// Live contains the objects of any number of namespaces in a cluster.
 type Live struct {
 	// Workloads are Deployments, StatefulSets, DaemonSets, Jobs and CronJobs.
 	Workloads []*unstructured.Unstructured
-	// Pods, ConfigMaps and Events may hold more than those that matter.
+	// Pods, ConfigMaps and Events may contain unrelated objects.
 	Pods       []*corev1.Pod
 	ConfigMaps []*corev1.ConfigMap
 	Events     []*corev1.Event
-	// Scalers are HorizontalPodAutoscalers and ScaledObjects, Queues those of
-	// RabbitMQ's topology operator and of ACK.
+	// Scalers are HorizontalPodAutoscalers and ScaledObjects. Queues are those of RabbitMQ's
+	// topology operator and of ACK.
 	Scalers, Queues []*unstructured.Unstructured
 	Now             time.Time
 }
 
-// Report is the state of all of them.
+// Report is the state of all agents, actors and injected workloads.
 type Report struct {
 	Actors         []Actor         `json:"actors"`
 	Agents         []Agent         `json:"agents"`
@@ -46,7 +46,7 @@ type Report struct {
 	AgentCards     []AgentCard     `json:"agentCards"`
 }
 
-// Name is whose status it is.
+// Name identifies the object of a status.
 type Name struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -55,16 +55,16 @@ type Name struct {
 // Agent is an Agent's workload with the conditions of 000, "Status Conditions".
 type Agent struct {
 	Name `json:",inline"`
-	// Kind is Agent; Workload is the kind that it became.
+	// Kind is Agent. Workload is the kind of its rendered workload.
 	Kind     string `json:"kind"`
 	Workload string `json:"workload"`
-	// Ready counts pods that serve, Desired how many there should be.
+	// Ready counts ready pods, and Desired the desired pods.
 	Ready      int             `json:"ready"`
 	Desired    int             `json:"desired"`
 	Conditions []api.Condition `json:"conditions"`
 }
 
-// Workload is any other one that a render injected.
+// Workload is the state of any other workload that a render injected.
 type Workload struct {
 	Name `json:",inline"`
 	Kind string `json:"kind"`
@@ -83,8 +83,7 @@ const (
 	Failed  = "Failed"
 )
 
-// TokenExchange is the identity of one workload, by a custom resource or by the
-// defaults.
+// TokenExchange is the identity of one workload, from a custom resource or from the defaults.
 type TokenExchange struct {
 	Name                    `json:",inline"`
 	Target                  string `json:"target"`
@@ -99,30 +98,30 @@ type AgentTrace struct {
 	ConfiguredPods       int `json:"configuredPods"`
 }
 
-// AgentCard is what is published of agents for discovery.
+// AgentCard is the discovery of agent cards that a ConfigMap configures.
 type AgentCard struct {
 	Name          `json:",inline"`
 	Phase         string `json:"phase"`
 	Message       string `json:"message,omitempty"`
 	ConfigMapName string `json:"configMapName"`
-	// Pods are those whose cards are requested, according to their labels.
+	// Pods counts the pods whose labels select them for discovery.
 	Pods int `json:"pods"`
 }
 
-// Of works out the report.
+// Of returns the report on the objects of a cluster.
 func Of(l Live) Report {
 	r := Report{
 		Actors: []Actor{}, Agents: []Agent{}, Workloads: []Workload{},
 		TokenExchanges: []TokenExchange{}, AgentTraces: []AgentTrace{}, AgentCards: []AgentCard{},
 	}
 	for _, w := range l.Workloads {
-		made, _, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
+		source, _, _ := strings.Cut(w.GetAnnotations()[keys.RenderedFor], "/")
 		_, injected := w.GetAnnotations()[keys.Injected]
 		pods := l.PodsOf(w)
 		switch {
 		case isActor(w):
 			r.Actors = append(r.Actors, l.actor(w, pods))
-		case made == "Agent":
+		case source == "Agent":
 			r.Agents = append(r.Agents, agent(w, pods))
 		case injected:
 			r.Workloads = append(r.Workloads, workloadState(w, pods))
@@ -149,7 +148,7 @@ func Of(l Live) Report {
 	return r
 }
 
-// row is a line of a report.
+// row is one entry of a report.
 type row interface {
 	who() Name
 	kind() string
@@ -183,17 +182,17 @@ func sort[T row](all []T) {
 	})
 }
 
-// Health sums a report up.
+// Health summarizes a report.
 type Health int
 
-// Well is everything as it should be; Busy is on its way there; Ill is not.
+// Well means that everything is as desired, Busy that it is becoming so, Ill that it is not.
 const (
 	Well Health = iota
 	Busy
 	Ill
 )
 
-// Health is the worst one in the report.
+// Health returns the worst health in the report.
 func (r *Report) Health() (worst Health) {
 	for _, x := range r.rows() {
 		worst = max(worst, x.health())
@@ -247,7 +246,7 @@ func phaseHealth(phase string) Health {
 	return Ill
 }
 
-// Only keeps what has one of the names; found says which of them there are.
+// Only keeps the entries with one of the names, and returns the names that exist.
 func (r *Report) Only(names []string) (found []string) {
 	seen := make(map[string]bool)
 	keep := func(n Name) bool {
@@ -268,7 +267,7 @@ func (r *Report) Only(names []string) (found []string) {
 	return found
 }
 
-// Names of all that a report has, each with its kind.
+// Names returns the kind and name of each entry of the report.
 func (r *Report) Names() (names []string) {
 	for _, x := range r.rows() {
 		names = append(names, strings.ToLower(x.kind())+"/"+x.who().Name)
@@ -285,8 +284,8 @@ func (r *Report) Empty() bool {
 	return len(r.Actors)+len(r.Agents)+len(r.Workloads)+len(r.AgentCards) == 0
 }
 
-// PodsOf returns the pods of a workload: those that its selector matches, or those that a Job of a
-// CronJob owns.
+// PodsOf returns the pods of a workload: those that its selector matches, or those of the Jobs of a
+// CronJob.
 func (l *Live) PodsOf(w *unstructured.Unstructured) (pods []*corev1.Pod) {
 	if w.GetKind() == "CronJob" {
 		for _, job := range l.Workloads {
@@ -325,7 +324,7 @@ func (l *Live) actor(w *unstructured.Unstructured, pods []*corev1.Pod) Actor {
 	for _, q := range l.Queues {
 		if q.GetNamespace() == w.GetNamespace() &&
 			q.GetAnnotations()[keys.RenderedFor] == "AsyncActor/"+name &&
-			// and not the one of its dead letters
+			// The queue for dead letters has another component.
 			q.GetLabels()["app.kubernetes.io/component"] == "queue" {
 			live.queue = q
 		}
@@ -351,7 +350,7 @@ func workloadState(w *unstructured.Unstructured, pods []*corev1.Pod) Workload {
 	}
 	pods = running(pods)
 	x.Pods, x.Ready = len(pods), with(pods, corev1.PodReady)
-	// kstatus never looks at a CronJob's Jobs
+	// kstatus ignores the Jobs of a CronJob.
 	if why := trouble(pods); why != "" && (!now.Good() || x.Kind == "CronJob") {
 		x.Status, x.Message = string(kstatus.FailedStatus), why
 	}

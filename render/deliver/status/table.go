@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// Write writes a report as tables, one for each kind of thing that there is.
-// namespaces adds a column with them; wide adds 004's wide columns and messages.
+// Write writes a report as one table per kind. namespaces adds a column with the namespaces; wide
+// adds the wide columns of 004 and messages.
 func (r *Report) Write(w io.Writer, namespaces, wide bool) error {
 	t := tables{namespaces: namespaces}
 	t.begin("ACTOR", columns(wide)...)
@@ -77,10 +77,10 @@ func yes(b bool) string {
 	return "no"
 }
 
-// tables collects tables, one below the other, and what is wrong in a line each.
+// tables collects the tables of a report, and below them its messages.
 type tables struct {
 	namespaces    bool
-	rows          [][]string // of the table at hand, its head first
+	rows          [][]string // of the current table, with its head
 	out, messages strings.Builder
 }
 
@@ -97,7 +97,7 @@ func (t *tables) row(n Name, values ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// end writes the table at hand, if it has more than a head.
+// end writes the current table if it has more than a head.
 func (t *tables) end() {
 	if len(t.rows) > 1 {
 		if t.out.Len() > 0 {
@@ -107,7 +107,7 @@ func (t *tables) end() {
 		for _, cells := range t.rows {
 			fmt.Fprintln(table, strings.Join(cells, "\t"))
 		}
-		_ = table.Flush() // a strings.Builder takes all
+		_ = table.Flush() // a strings.Builder never fails
 	}
 	t.rows = nil
 }

@@ -20,12 +20,12 @@ import (
 // Manager is the name under which the API server records our fields.
 const Manager = "armature"
 
-// Seal is a digest of the desired state and of the names of the live fields that are ours. While it
-// and the UID stay the same, to apply again would change nothing, so that no request is needed to
-// find out: the API server removes our ownership of a field as soon as another manager sets another
+// Seal returns a digest of the desired state and of the names of our fields in the live object.
+// While the seal and the UID stay the same, another apply would change nothing and no request is
+// needed: the API server removes our ownership of a field as soon as another manager sets another
 // value or removes the field.
 //
-// It is "" where a digest must not be kept: that of a Secret could be guessed.
+// Seal returns "" for a Secret, because its digest could be guessed.
 func Seal(want Digest, live *unstructured.Unstructured) string {
 	if live == nil || live.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
 		return ""
@@ -33,13 +33,13 @@ func Seal(want Digest, live *unstructured.Unstructured) string {
 	fields := Of(live, Ours)
 	text, err := json.Marshal([]any{want, fields}) // with sorted keys
 	if err != nil || fields == nil {
-		return "" // it is asked about each time
+		return "" // a dry run is needed each time
 	}
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 
-// Digest is that of a desired object.
+// Digest is the SHA-256 digest of a desired object.
 type Digest [sha256.Size]byte
 
 // DigestOf returns the digest of a desired object.
@@ -48,35 +48,34 @@ func DigestOf(u *unstructured.Unstructured) (Digest, error) {
 	return sha256.Sum256(text), err
 }
 
-// Ours reports whether a manager is that of fields that server-side apply has recorded as ours.
+// Ours reports whether server-side apply recorded the fields of a manager as ours.
 func Ours(manager, operation string) bool {
 	return manager == Manager && operation == string(metav1.ManagedFieldsOperationApply)
 }
 
-// Of returns the fields of some managers, as FieldsV1 of each; nil if none of these managers has
-// any.
+// Of returns the fields of some managers as one FieldsV1 per entry, or nil if they have none.
 func Of(live *unstructured.Unstructured, is func(manager, operation string) bool) (all []any) {
 	value, _, _ := unstructured.NestedFieldNoCopy(live.Object, "metadata", "managedFields")
 	entries, _ := value.([]any)
 	for _, e := range entries {
 		entry, _ := e.(map[string]any)
-		word := func(key string) string { s, _ := entry[key].(string); return s }
-		if fields := entry["fieldsV1"]; fields != nil && word("subresource") == "" &&
-			is(word("manager"), word("operation")) {
+		str := func(key string) string { s, _ := entry[key].(string); return s }
+		if fields := entry["fieldsV1"]; fields != nil && str("subresource") == "" &&
+			is(str("manager"), str("operation")) {
 			all = append(all, fields)
 		}
 	}
 	return all
 }
 
-// Equal reports whether a dry run left an object as it was. Status and other
-// managers' bookkeeping may have moved on in between.
+// Equal reports whether a dry run left an object as it was. It ignores the status and the
+// bookkeeping of other managers, which may have changed in between.
 func Equal(live, trial *unstructured.Unstructured) bool {
 	return apiequality.Semantic.DeepEqual(Of(live, Ours), Of(trial, Ours)) &&
 		apiequality.Semantic.DeepEqual(Bare(live).Object, Bare(trial).Object)
 }
 
-// Bare is a copy of an object without what the API server keeps books of.
+// Bare returns a copy of an object without the fields that the API server maintains.
 func Bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	delete(out.Object, "status")
@@ -94,7 +93,7 @@ func Bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 var Bookkeeping = [...]string{"managedFields", "resourceVersion", "generation", "uid",
 	"creationTimestamp", "selfLink"}
 
-// EqualButLabels compares objects, but not who owns which field, nor labels.
+// EqualButLabels compares objects without their labels and the ownership of their fields.
 func EqualButLabels(live, trial *unstructured.Unstructured) bool {
 	x, y := Bare(live).DeepCopy(), Bare(trial).DeepCopy()
 	x.SetLabels(nil)
@@ -105,16 +104,16 @@ func EqualButLabels(live, trial *unstructured.Unstructured) bool {
 // kubectlApply is the field manager of `kubectl apply` without --server-side.
 const kubectlApply = "kubectl-client-side-apply"
 
-// LastApplied is kubectl's copy of an object, a Secret's values included.
+// LastApplied is the annotation with kubectl's copy of an object, including the values of a Secret.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Update is the operation of a manager that does not use server-side apply.
 const Update = string(metav1.ManagedFieldsOperationUpdate)
 
-// ClientSide names the field managers by which an object was applied from the
-// client's side: that of kubectl, and any that wrote kubectl's copy of it. What such
-// a manager owns beside us would outlive its removal from the package, so that its
-// fields become ours, as `kubectl apply --server-side` and Flux make them theirs.
+// ClientSide returns the field managers that applied an object from the client's side: that of
+// kubectl, and every manager that wrote kubectl's copy of the object. Fields that this manager and
+// we own would survive their removal from the package. Therefore they become ours, as with `kubectl
+// apply --server-side` and Flux.
 func ClientSide(live *unstructured.Unstructured) sets.Set[string] {
 	names := sets.New[string]()
 	if live == nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// Ignored reads the annotation that leaves fields to others: JSON pointers (RFC
-// 6901) with commas between them, each as its parts. A part that is a number counts
-// the items of a list as the package has it.
+// Ignored parses the annotation that leaves fields to other managers: comma-separated JSON pointers
+// (RFC 6901), each returned as its parts. A number is an index into the list of the package.
 func Ignored(u *unstructured.Unstructured) (all [][]string, err error) {
 	value, ok := u.GetAnnotations()[keys.IgnoreFields]
 	if !ok {
@@ -56,13 +55,13 @@ func Ignored(u *unstructured.Unstructured) (all [][]string, err error) {
 	return all, nil
 }
 
-// lacksItem reports whether a path leads to an item that a list has not, ends at one,
-// or leads into a value that has no fields.
+// lacksItem reports whether a path leads to an item that a list does not have, ends at an item, or
+// leads into a value without fields.
 func lacksItem(value any, path []string) bool {
 	for n, part := range path {
 		switch v := value.(type) {
 		case nil:
-			return false // the package leaves the field out
+			return false // the package omits the field
 		case map[string]any:
 			value = v[part]
 		case []any:
@@ -78,19 +77,19 @@ func lacksItem(value any, path []string) bool {
 	return false
 }
 
-// Leave makes of the author's object what is sent where the object exists: an
-// ignored field has its live value where any of it is ours, so that nothing happens to it,
-// and is left out where others own it.
+// Leave replaces the ignored fields of body, which is sent to update live. A field keeps its live
+// value if any part of it is ours, so that it does not change. It is removed if others own all of
+// it.
 func Leave(body, live *unstructured.Unstructured, is func(manager, operation string) bool,
 	ignored [][]string) {
 	ours, now := &fieldpath.Set{}, map[string]any(nil)
 	if live != nil {
 		now = live.Object
 		for _, fields := range Of(live, is) {
-			some := &fieldpath.Set{}
+			set := &fieldpath.Set{}
 			text, err := json.Marshal(fields)
-			if err == nil && some.FromJSON(bytes.NewReader(text)) == nil {
-				ours = ours.Union(some)
+			if err == nil && set.FromJSON(bytes.NewReader(text)) == nil {
+				ours = ours.Union(set)
 			}
 		}
 	}
@@ -99,9 +98,9 @@ func Leave(body, live *unstructured.Unstructured, is func(manager, operation str
 	}
 }
 
-// leave returns what replaces a value of the package; keep reports whether anything does. The paths
-// of ours are relative to the value; whole means that the API server records the value as ours
-// without a record of the fields in it.
+// leave returns the replacement of a value of the package; keep is false if the value is removed.
+// The paths of ours are relative to the value. whole means that the API server records the value as
+// ours without recording its fields.
 func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left any, keep bool) {
 	if len(path) == 0 {
 		return live, live != nil && (whole || !ours.Empty())
@@ -114,7 +113,7 @@ func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left 
 		}
 		items, _ := live.([]any)
 		at, below := i, ours
-		if !whole { // the live item has the key under which fields of it are ours
+		if !whole { // the live item has the key under which our fields are recorded
 			at, below = -1, &fieldpath.Set{}
 			ours.Iterate(func(field fieldpath.Path) {
 				if ItemOf(v, field[0]) == i {
@@ -150,8 +149,8 @@ func leave(old, live any, ours *fieldpath.Set, whole bool, path []string) (left 
 	return old, true
 }
 
-// ItemOf finds the item of a list that an element of a path names, by its keys or its
-// value; -1 for none.
+// ItemOf returns the index of the list item that a path element identifies by its keys or value, or
+// -1.
 func ItemOf(items []any, e fieldpath.PathElement) int {
 	return slices.IndexFunc(items, func(item any) bool {
 		if e.Value != nil {

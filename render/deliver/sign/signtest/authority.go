@@ -28,13 +28,13 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/root"
 )
 
-// Authority is a stand-in for Fulcio and for a timestamp authority at one address. Certificates
-// are valid for Valid, and the subject is that of Fulcio's issuers of type kubernetes, or of
-// GitHub's where the token names a workflow.
+// Authority simulates Fulcio and a timestamp authority at one address. Certificates are valid for
+// Valid. Their subject is that of Fulcio's issuers of type kubernetes, or of GitHub's if the token
+// names a workflow.
 type Authority struct {
 	URL   string
 	Valid time.Duration
-	// Accept judges a token; nil accepts each. What it answers is the body of a refusal.
+	// Accept returns the body of the refusal of a token, or "". nil accepts every token.
 	Accept func(token string) (refusal string)
 	// Down answers each request with 400 and a text.
 	Down atomic.Pointer[string]
@@ -49,7 +49,7 @@ type Authority struct {
 // Issuer is the OpenID provider in tokens and certificates.
 const Issuer = "https://kubernetes.default.svc.test"
 
-// NewAuthority starts one, which ends with the test.
+// NewAuthority starts an authority that stops when the test ends.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{Valid: 10 * time.Minute}
@@ -113,10 +113,11 @@ func issue(template, parent *x509.Certificate, public crypto.PublicKey,
 	return x509.ParseCertificate(der)
 }
 
-// Timestamps is the URL of the timestamp authority.
+// Timestamps returns the URL of the timestamp authority.
 func (a *Authority) Timestamps() string { return a.URL + "/api/v1/timestamp" }
 
-// TrustedRoot is in JSON. Further certificates are of other authorities for identities.
+// TrustedRoot returns a trusted root in JSON. The further certificates are other authorities for
+// identities.
 func (a *Authority) TrustedRoot(further ...*x509.Certificate) ([]byte, error) {
 	var authorities []root.CertificateAuthority
 	for _, cert := range append([]*x509.Certificate{a.root}, further...) {
@@ -133,14 +134,14 @@ func (a *Authority) TrustedRoot(further ...*x509.Certificate) ([]byte, error) {
 	return from.MarshalJSON()
 }
 
-// Tokens are those that were sent, in order.
+// Tokens returns the tokens of all requests, in order.
 func (a *Authority) Tokens() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append([]string{}, a.tokens...)
 }
 
-// claims of the tokens of a ServiceAccount.
+// claims are the claims of a ServiceAccount's token.
 type claims struct {
 	Issuer     string `json:"iss"`
 	Subject    string `json:"sub"`
@@ -154,7 +155,7 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// Token is of a ServiceAccount, with number as its signature.
+// Token returns the token of a ServiceAccount, with number in its signature.
 func Token(namespace, name string, number int) string {
 	var c claims
 	c.Issuer, c.Subject, c.Audience = Issuer, "system:serviceaccount:"+namespace+":"+name, "sigstore"
@@ -162,8 +163,8 @@ func Token(namespace, name string, number int) string {
 	return c.token(number)
 }
 
-// WorkflowToken is of a run of a workflow, such as
-// owner/name/.github/workflows/release.yml@refs/tags/v0.1.0, on GitHub.
+// WorkflowToken returns the token of a run of a workflow on GitHub, such as
+// owner/name/.github/workflows/release.yml@refs/tags/v0.1.0.
 func WorkflowToken(workflow string) string {
 	return claims{Issuer: "https://token.actions.githubusercontent.com",
 		Subject: "repo:" + workflow, Audience: "sigstore", Workflow: workflow}.token(1)
@@ -178,7 +179,7 @@ func (c claims) token(number int) string {
 		fmt.Sprintf(".signature-of-token-%d", number)
 }
 
-// Identity of a ServiceAccount in certificates.
+// Identity returns the subject of a ServiceAccount in certificates.
 func Identity(namespace, name string) string {
 	return "https://kubernetes.io/namespaces/" + namespace + "/serviceaccounts/" + name
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/armature-dev/armature/e2e/programs"
 )
 
-// BuildKMS builds the program for keys of a KMS named name:// into a folder, which has to
-// be on the PATH.
+// BuildKMS builds the program for keys name:// of a KMS into a folder, which has to be on the PATH.
 func BuildKMS(folder, name string) error {
 	if err := programs.Build(folder, "render/deliver/sign/signtest/kmsplugin"); err != nil {
 		return err
@@ -22,7 +21,7 @@ func BuildKMS(folder, name string) error {
 		filepath.Join(folder, "sigstore-kms-"+name))
 }
 
-// NewKey writes the key of a KMS into a file, and returns the public half in PEM.
+// NewKey writes a key of a KMS to a file and returns the public key in PEM.
 func NewKey(file string) (public []byte, err error) {
 	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), nil)
 	if err != nil {

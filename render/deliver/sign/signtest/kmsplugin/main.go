@@ -14,7 +14,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/kms/cliplugin/handler"
 )
 
-// key is what the protocol's handler asks.
+// key implements the interface that the protocol's handler calls.
 type key struct{ signature.SignerVerifier }
 
 func (key) CreateKey(context.Context, string) (crypto.PublicKey, error) {
