@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// Bounded reads of each answer what Limit says, in bytes, and then ends with its error.
+// Bounded reads at most as many bytes of each answer as Limit returns, and then ends with its
+// error.
 type Bounded struct {
 	http.RoundTripper
 	Limit func(*http.Request, *http.Response) (most int64, after error)
@@ -24,7 +25,7 @@ func (b Bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// AtMost reads at most left bytes, then ends with after.
+// AtMost returns a reader that reads at most left bytes and then ends with after.
 func AtMost(from io.Reader, left int64, after error) io.Reader {
 	return &atMost{from, left, after}
 }

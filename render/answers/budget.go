@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	freeAnswer  = 128 << 10        // of one answer, before it counts: nearly all take less
-	answerStep  = 256 << 10        // what one takes at a time
-	maxPatience = 10 * time.Second // for others to end
+	freeAnswer  = 128 << 10        // of each answer, not counted: most need less
+	answerStep  = 256 << 10        // granularity of the budget
+	maxPatience = 10 * time.Second // how long to wait for memory
 )
 
 var (
-	// ErrTooLarge is the refusal of an answer that is beyond the limits of bytes, memory,
-	// depth or items.
+	// ErrTooLarge means that an answer exceeds the limits of bytes, memory, depth or items.
 	ErrTooLarge = errors.New("the answer is too large")
-	// ErrBusy is the refusal to read another answer until others are done.
+	// ErrBusy means that other answers use the budget.
 	ErrBusy = errors.New("too many large answers are held in memory")
 )
 
-// Budget bounds what all servers together may send us at once.
+// Budget limits the memory for the answers of all servers.
 type Budget struct {
 	all          *semaphore.Weighted
 	maxNamespace int64
@@ -34,13 +33,13 @@ type Budget struct {
 	by map[string]int64 // memory taken, by namespace
 }
 
-// NewBudget returns a budget of memory for all answers together and for those of one namespace. It
+// NewBudget returns a budget of memory for all answers, and for those of one namespace. Memory
 // counts from the first byte of an answer until its content is stored.
 func NewBudget(all, namespace int64) *Budget {
 	return &Budget{all: semaphore.NewWeighted(all), maxNamespace: namespace, by: map[string]int64{}}
 }
 
-// Share is what one reader takes of the budget.
+// Share is the part of the budget that one reader uses.
 type Share struct {
 	*Budget
 	namespace string
@@ -51,18 +50,18 @@ type Share struct {
 	ended           bool
 }
 
-// Share of a namespace. It is to be released.
+// Share returns a share for a reader in a namespace. The caller must release it.
 func (b *Budget) Share(namespace string) *Share {
 	return &Share{Budget: b, namespace: namespace, read: -freeAnswer}
 }
 
-// Add notes memory that reading and decoding take. It waits for it, and fails with ErrBusy
-// when others hold too much of it for too long, or the namespace holds its part.
+// Add acquires memory for reading and decoding. It waits for it, and returns ErrBusy if other
+// readers keep too much of it for too long, or if the namespace uses its part.
 func (s *Share) Add(ctx context.Context, n int64) error {
 	s.mu.Lock()
 	s.read += n
 	missing := max(0, (s.read-s.requested+answerStep-1)/answerStep*answerStep)
-	s.requested += missing // another read of the same answer does not take it again
+	s.requested += missing // a parallel read of the same answer does not acquire it again
 	ended := s.ended
 	s.mu.Unlock()
 	if missing == 0 && !ended {
@@ -77,7 +76,7 @@ func (s *Share) Add(ctx context.Context, n int64) error {
 	switch {
 	case err != nil:
 		s.requested -= missing
-	case s.ended: // while it waited
+	case s.ended: // released while waiting
 		s.give(missing)
 		s.all.Release(missing)
 		err = context.Canceled
@@ -96,7 +95,7 @@ func (s *Share) take(ctx context.Context, n int64) error {
 	s.by[s.namespace] += n
 	s.Budget.mu.Unlock()
 	patience := maxPatience
-	if end, ok := ctx.Deadline(); ok { // so that the reason is ours, and not that it took too long
+	if end, ok := ctx.Deadline(); ok { // so that the error is ErrBusy, not a timeout
 		patience = min(patience, time.Until(end)/2)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -108,7 +107,7 @@ func (s *Share) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// Settle returns the memory that decoding took when decoding is over.
+// Settle returns the memory for decoding when that has ended.
 func (s *Share) Settle(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +121,7 @@ func (s *Share) Settle(n int64) {
 	}
 }
 
-// give takes memory off the namespace's account.
+// give returns memory to the namespace.
 func (s *Share) give(n int64) {
 	s.Budget.mu.Lock()
 	defer s.Budget.mu.Unlock()
@@ -131,8 +130,8 @@ func (s *Share) give(n int64) {
 	}
 }
 
-// Release returns all memory when nothing that was read is needed any more. Later reads, by a
-// connection that is about to close, are refused.
+// Release returns all memory when the content is no longer needed. It refuses later reads by a
+// connection that is about to close.
 func (s *Share) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,36 +6,36 @@ import (
 	"sync/atomic"
 )
 
-// What decoding JSON takes at most, in bytes of memory: measured with both decoders
-// that read answers, encoding/json and the MCP SDK's.
+// Upper bounds for the memory of decoding JSON, in bytes, measured with both decoders of answers:
+// encoding/json and the MCP SDK's.
 const (
 	byteCost  = 12  // copies of each byte, until it is decoded and stored
 	listCost  = 512 // an object or list, and its first value
 	valueCost = 64  // each further value
 
-	maxDepth = 64 // of objects and lists in each other
+	maxDepth = 64 // of nested objects and lists
 )
 
-// Metered counts what an answer takes as its bytes pass, before anything decodes
-// them, and refuses what is beyond the limits. It reads JSON, and server-sent events,
-// whose lines have JSON.
+// Metered counts the memory that decoding an answer needs while its bytes pass, before anything
+// decodes them, and refuses answers beyond the limits. It reads JSON, and server-sent events, whose
+// lines contain JSON.
 type Metered struct {
 	io.Reader
 	Context context.Context
 	Memory  *Share
-	// Decoding counts the memory that is free again once the answer is decoded. An answer may
+	// Decoding counts the memory that is free again after the answer is decoded. An answer may
 	// consist of several bodies.
 	Decoding *atomic.Int64
-	// Most is what decoding may take, and Longest how many values an object or list may have;
-	// 0 sets none.
+	// Most is the maximum memory of decoding. Longest is the maximum number of values in an object
+	// or list; 0 is no limit.
 	Most, Longest int64
 
 	depth           int
 	values          [maxDepth + 1]int64 // after the first one, by depth
 	longest         int64
 	quoted, escaped bool
-	// broken is JSON with a control character in a string, where decoders differ on
-	// what ends it. From there on, everything counts as if it were in no string.
+	// broken means that a string contains a control character, after which decoders disagree on its
+	// end. From then on all bytes count as outside of strings.
 	broken bool
 }
 
@@ -52,11 +52,10 @@ func (m *Metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Cost is what decoding a text takes.
+// Cost returns the memory that decoding a text needs.
 func Cost(text []byte) int64 { return (&Metered{}).scan(text) + int64(len(text))*byteCost }
 
-// scan returns the memory that objects, lists and values take. It stops at the depth that is too
-// much.
+// scan returns the memory that objects, lists and values need. It stops when the depth is exceeded.
 func (m *Metered) scan(p []byte) (cost int64) {
 	for _, c := range p {
 		if m.quoted {

@@ -23,11 +23,11 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Limits of what is read.
+// Limits of an archive.
 type Limits struct {
 	// Archive is the size of the archive in bytes; the caller enforces it while fetching.
 	Archive int64
-	// Unpacked is the size of all files together, File that of one, in bytes.
+	// Unpacked is the size of all files together, and File that of one file, in bytes.
 	Unpacked, File int64
 	// Files is the number of files and folders.
 	Files int
@@ -36,20 +36,20 @@ type Limits struct {
 // DefaultLimits allow the Git repository of a large fleet.
 var DefaultLimits = Limits{Archive: 32 << 20, Unpacked: 128 << 20, File: 64 << 20, Files: 50_000}
 
-// Errors that callers tell apart with errors.Is.
+// Errors for errors.Is.
 var (
-	// ErrDigest is an archive that is not the one its source declares.
+	// ErrDigest means that an archive is not the one that its source declares.
 	ErrDigest = errors.New("the archive does not have the digest that its source declares")
-	// ErrLimit is an archive beyond the limits.
+	// ErrLimit means that an archive exceeds the limits.
 	ErrLimit = errors.New("larger than the limit")
-	// ErrInvalid is an archive with an entry that is refused, or not an archive.
+	// ErrInvalid means that an entry of an archive is refused, or that it is no archive.
 	ErrInvalid = errors.New("the archive is refused")
 )
 
-// Digest of data, as sha256:….
+// Digest returns the digest of data as sha256:….
 func Digest(data []byte) string { return digest.FromBytes(data).String() }
 
-// Check that data has a digest, which is sha256:…, sha384:… or sha512:… in hex.
+// Check returns an error unless data has a digest, which is sha256:…, sha384:… or sha512:… in hex.
 func Check(data []byte, text string) error {
 	want, err := digest.Parse(text)
 	switch {
@@ -58,14 +58,14 @@ func Check(data []byte, text string) error {
 			"%w: digest %q has an unknown algorithm: set the source-controller to sha256",
 			ErrDigest, text)
 	case want.Algorithm().FromBytes(data) != want:
-		// an error with the digest would give the archive away
+		// The error must not contain the actual digest, with which the archive could be declared.
 		return fmt.Errorf("%w: %s", ErrDigest, text)
 	}
 	return nil
 }
 
-// Open verifies an archive and unpacks it into memory: paths with slashes,
-// relative to its root, and contents.
+// Open verifies an archive and unpacks it into memory. It returns the contents by path, with
+// slashes and relative to the root.
 func Open(data []byte, digest string, l Limits) (map[string][]byte, error) {
 	if int64(len(data)) > l.Archive {
 		return nil, fmt.Errorf("the archive has %d bytes: %w of %d", len(data), ErrLimit, l.Archive)
@@ -88,24 +88,24 @@ func Open(data []byte, digest string, l Limits) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Each unpacks an archive: visit gets each file, by its path with slashes relative to the
-// root, and may read its content until it returns. Everything but files and folders, and
-// every name that is not plainly below the root, is an error. No more is read than the
-// limits allow, whatever the archive would grow to.
+// Each unpacks an archive. It calls visit for each file with its path, with slashes and relative to
+// the root; visit may read the content until it returns. An entry other than a file or folder, and
+// a name that is not below the root, is an error. Each never reads more than the limits allow,
+// whatever size the archive would unpack to.
 func Each(packed io.Reader, l Limits,
 	visit func(name string, size int64, content io.Reader) error) error {
 	unzipped, err := gzip.NewReader(packed)
 	if err != nil {
 		return fmt.Errorf("%w: it is not gzipped: %w", ErrInvalid, err)
 	}
-	// Headers count as well: an archive may consist of them.
+	// Headers count as well, because an archive may consist of them.
 	budget := &io.LimitedReader{R: unzipped, N: l.Unpacked + 1024*int64(l.Files)}
 	entries, left, seen := 0, l.Unpacked, map[string]bool{} // whether it is a folder, by name
 	for r := tar.NewReader(budget); ; {
 		header, err := r.Next()
 		ended := err == io.EOF
 		if ended {
-			_, err = io.Copy(io.Discard, budget) // the checksum comes last
+			_, err = io.Copy(io.Discard, budget) // the checksum is at the end
 		}
 		switch {
 		case budget.N <= 0:
@@ -139,11 +139,11 @@ func Each(packed io.Reader, l Limits,
 	}
 }
 
-// maxPath is how long the name of an entry may be, in bytes.
+// maxPath is the maximum length of the name of an entry in bytes.
 const maxPath = 1024
 
-// checkAttributes refuses the extended attributes by which a file grants capabilities to its
-// process, or by which an overlay file system hides and redirects other files.
+// checkAttributes returns an error for extended attributes that grant capabilities to the process
+// of a file, or with which an overlay file system hides and redirects other files.
 func checkAttributes(h *tar.Header) error {
 	for key := range h.PAXRecords {
 		for _, of := range []string{"SCHILY.xattr.", "LIBARCHIVE.xattr."} {
@@ -160,11 +160,12 @@ func checkAttributes(h *tar.Header) error {
 	return nil
 }
 
-// check that an entry is a file or a folder inside the root, after those that were seen.
+// check returns an error unless an entry is a new file or folder inside the root. seen contains the
+// earlier entries.
 func check(h *tar.Header, seen map[string]bool) error {
 	name, folder := path.Clean(h.Name), h.Typeflag == tar.TypeDir
 	_, sparse := h.PAXRecords["GNU.sparse.major"]
-	was, twice := seen[name]
+	isFolder, twice := seen[name]
 	switch {
 	case h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink:
 		return fmt.Errorf("%w: %q is a link: put the file itself there", ErrInvalid, h.Name)
@@ -180,7 +181,7 @@ func check(h *tar.Header, seen map[string]bool) error {
 		return fmt.Errorf("%w: %q has characters that a path may not have", ErrInvalid, h.Name)
 	case len(h.Name) > maxPath:
 		return fmt.Errorf("%w: the name %.80q… has more than %d bytes", ErrInvalid, h.Name, maxPath)
-	case twice && !(was && folder):
+	case twice && !(isFolder && folder):
 		return fmt.Errorf("%w: it has %q twice", ErrInvalid, h.Name)
 	}
 	seen[name] = folder
@@ -193,8 +194,8 @@ func check(h *tar.Header, seen map[string]bool) error {
 	return nil
 }
 
-// Write packs files: folders and files in lexical order, without owner, time or
-// anything else of the machine.
+// Write packs files in lexical order, with their folders and without owner, time or other facts of
+// the machine.
 func Write(files map[string][]byte) ([]byte, error) {
 	folders := map[string]bool{}
 	for name := range files {
@@ -212,14 +213,14 @@ func Write(files map[string][]byte) ([]byte, error) {
 	return Pack(gzip.BestCompression, entries...)
 }
 
-// Entry of an archive: a file, or a folder, whose name ends with a slash.
+// Entry is a file of an archive, or a folder, whose name ends with a slash.
 type Entry struct {
 	Name string
 	Mode int64
 	Data []byte
 }
 
-// Pack makes an archive that depends on its entries and on the level of compression alone.
+// Pack returns an archive that depends only on its entries and the level of compression.
 func Pack(level int, entries ...Entry) ([]byte, error) {
 	var out bytes.Buffer
 	zipped, err := gzip.NewWriterLevel(&out, level)

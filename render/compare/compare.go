@@ -24,23 +24,23 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Package is one side: a package as it was rendered.
+// Package is one side of a comparison: a rendered package.
 type Package struct {
 	Files []render.File
-	// Settings are those of the injected workloads.
+	// Settings are the settings of the injected workloads.
 	Settings map[Place]identity.Settings
-	// Tools are those of the lock. Render leaves them to the caller.
+	// Tools are the definitions of tools in the lock. Render leaves them to the caller.
 	Tools tools.Side
 }
 
-// Place names an object of a package that may have two of one name, for two
-// clusters say.
+// Place identifies an object of a package that may contain two of one name, for example for two
+// clusters.
 type Place struct {
 	File   string
 	Object finding.Ref
 }
 
-// Render renders one side of a comparison. The package is empty if a finding is an error.
+// Render renders one side of a comparison. If a finding is an error, the package is empty.
 func Render(src render.Source, opt render.Options) (Package, []finding.Finding, error) {
 	p := Package{Settings: make(map[Place]identity.Settings)}
 	opt.ObjectsOnly = true
@@ -54,7 +54,7 @@ func Render(src render.Source, opt render.Options) (Package, []finding.Finding, 
 	return p, r.Findings, err
 }
 
-// Effect is what a change does to the pods of a workload.
+// Effect is the effect of a change on the pods of a workload.
 type Effect string
 
 // Effects, the strongest first.
@@ -63,43 +63,43 @@ const (
 	Removed  Effect = "removed"
 	Replaced Effect = "replaced" // the API server refuses the change: delete and create
 	Rolls    Effect = "rolls"    // the pod template changes, so that pods are replaced
-	Restart  Effect = "restart"  // running pods keep old values until somebody restarts them
+	Restart  Effect = "restart"  // running pods keep old values until they are restarted
 	Reloads  Effect = "reloads"  // mounted files change under the running pods
-	Changed  Effect = "changed"  // nothing of the pods: replicas, labels, permissions
+	Changed  Effect = "changed"  // not the pods: replicas, labels, permissions
 )
 
-// Report is what differs.
+// Report lists the differences of two packages.
 type Report struct {
 	Workloads []Workload `json:"workloads"`
-	// Objects are all others, generated ones among them.
+	// Objects are the other objects, including generated ones.
 	Objects []Object `json:"objects"`
-	// Tools are those of tool servers that the lock has differently.
+	// Tools are the tools whose definitions in the lock differ.
 	Tools []tools.Change `json:"tools,omitempty"`
 }
 
-// Workload is one whose pods, files, identity, permissions or images differ.
+// Workload is a workload whose pods, files, identity, permissions or images differ.
 type Workload struct {
 	Object finding.Ref `json:"object"`
 	Effect Effect      `json:"effect"`
-	// Note says when the effect comes about, where that is not at once.
+	// Note says when the effect occurs, if that is not immediately.
 	Note string `json:"note,omitempty"`
-	// Fields of the pod template, or of the object, that differ.
+	// Fields of the pod template or of the object that differ.
 	Fields []string `json:"fields,omitempty"`
-	// Reloads are files of ConfigMaps and Secrets that change under the pods;
-	// Restart are keys that pods read when they start: "ConfigMap web: ISSUER".
+	// Reloads are files of ConfigMaps and Secrets that change in running pods. Restart are keys
+	// that pods read when they start: "ConfigMap web: ISSUER".
 	Reloads []string `json:"reloads,omitempty"`
 	Restart []string `json:"restart,omitempty"`
-	// Identity, Permissions, Pod and Images differ from Before to After. Pod is what its
-	// containers may do on the node, and what they request.
+	// Identity, Permissions, Pod and Images differ from Before to After. Pod is what its containers
+	// may do on the node, and what they request.
 	Identity    []Difference `json:"identity,omitempty"`
 	Permissions []Difference `json:"permissions,omitempty"`
 	Pod         []Difference `json:"pod,omitempty"`
 	Images      []Difference `json:"images,omitempty"`
-	// Sides are the texts that were compared.
+	// Sides are the two compared texts.
 	Sides Sides `json:"-"`
 }
 
-// Difference is a value before and after, empty where there is none.
+// Difference is a value before and after; "" if there is none.
 type Difference struct {
 	Name   string `json:"name"`
 	Before string `json:"before,omitempty"`
@@ -113,14 +113,14 @@ type Object struct {
 	Sides  Sides       `json:"-"`
 }
 
-// Sides are an object before and after, nil where it is not there.
+// Sides are an object before and after; nil if it does not exist.
 type Sides struct{ was, is *item }
 
 // Empty reports whether nothing differs.
 func (r *Report) Empty() bool { return len(r.Workloads)+len(r.Objects)+len(r.Tools) == 0 }
 
-// key names an object on both sides: its API version may change, and its file.
-// Only the first of several objects with one name has an empty file.
+// key identifies an object on both sides, because its API version and its file may change. If
+// several objects have one name, only the first has an empty file.
 type key struct{ group, kind, namespace, name, file string }
 
 // item is an object of one side.
@@ -129,7 +129,7 @@ type item struct {
 	file string
 	text []byte
 	item bool
-	// object is read when it is asked for.
+	// object is decoded on demand.
 	object *krm.Object
 	value  any
 }
@@ -138,7 +138,7 @@ type item struct {
 type side struct {
 	items   map[key]*item
 	pkg     Package
-	allowed map[account][]string // what a ServiceAccount may do
+	allowed map[account][]string // the permissions of ServiceAccounts
 }
 
 func newSide(p Package) *side {
@@ -156,7 +156,7 @@ func newSide(p Package) *side {
 	return s
 }
 
-// read returns the object. A render wrote it, so it can be parsed.
+// read decodes the object. A render wrote it, so it can be parsed.
 func (i *item) read() *krm.Object {
 	if i.object == nil {
 		i.object = new(krm.Object)
@@ -213,7 +213,7 @@ func effectOf(was, is *item) Effect {
 	return Changed
 }
 
-// comparison is what two sides have been found to differ in.
+// comparison compares two sides.
 type comparison struct {
 	before, after *side
 	changedKeys   map[key]map[string]change // of ConfigMaps and Secrets
@@ -221,7 +221,7 @@ type comparison struct {
 
 type account struct{ namespace, name string }
 
-// workload compares one. The effect is empty where nothing differs.
+// workload compares a workload. The effect is empty if nothing differs.
 func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload bool) {
 	if !bytes.Contains(either.text, []byte("containers")) {
 		return w, false
@@ -249,7 +249,7 @@ func (c *comparison) workload(either, was, is *item) (w Workload, isWorkload boo
 	return w, true
 }
 
-// inPlace finds what an update of an object does to its pods.
+// inPlace determines the effect of an update of an object on its pods.
 func (c *comparison) inPlace(w *Workload, was, is *item, podPath string) {
 	changed := changedFields(was.read(), is.read())
 	ofPod := slices.DeleteFunc(slices.Clone(changed),
@@ -288,8 +288,8 @@ func differences(before, after map[string]string) (found []Difference) {
 	return found
 }
 
-// containers returns the images of the containers, and, as what the pod may do, which of them run
-// as root or with more capabilities, and what it requests while it runs.
+// containers returns the images of the containers, and the privileges of the pod: which containers
+// run as root or with added capabilities, and what the running containers request.
 func (i *item) containers() (images, may map[string]string) {
 	images, may = make(map[string]string), make(map[string]string)
 	if i == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// config finds the keys of ConfigMaps and Secrets whose values differ.
+// config collects the keys of ConfigMaps and Secrets whose values differ.
 func (c *comparison) config() {
 	c.changedKeys = make(map[key]map[string]change)
 	for k, is := range c.after.items {
@@ -37,7 +37,7 @@ func (c *comparison) config() {
 	}
 }
 
-// change is the value of a key before and after, nil where there is none.
+// change is the value of a key before and after; nil if there is none.
 type change struct{ was, is any }
 
 func values(object any, field string) map[string]any {
@@ -46,26 +46,26 @@ func values(object any, field string) map[string]any {
 	return data
 }
 
-// files finds what changes under the pods of a workload: keys that are mounted
-// reach running pods, keys that are read as variables or mounted by subPath do
-// not until the pod starts again. Neither does what an injected program reads once.
+// files determines which files and variables change for the pods of a workload. Mounted keys reach
+// running pods. Keys that are read as variables or mounted by subPath do not until the pod starts
+// again, and neither do keys that an injected program reads once.
 func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	if len(c.changedKeys) == 0 {
 		return
 	}
 	atStart, mounted := make(map[string]bool), make(map[string]bool)
-	component := false // the container at hand is an injected one
-	reads := func(to map[string]bool, references []krm.Reference) {
+	component := false // the current container is an injected one
+	note := func(to map[string]bool, references []krm.Reference) {
 		for _, r := range references {
 			at := key{kind: r.Kind, namespace: w.Object.Namespace, name: r.Name.Text()}
 			for k, v := range c.changedKeys[at] {
-				of := to
+				into := to
 				if component && sidecars.NeedsRestart(k, v.was, v.is) {
-					of = atStart
+					into = atStart
 				}
 				if len(r.Keys) == 0 ||
 					slices.ContainsFunc(r.Keys, func(n krm.Node) bool { return n.Is(k) }) {
-					of[r.Kind+" "+r.Name.Text()+": "+k] = true
+					into[r.Kind+" "+r.Name.Text()+": "+k] = true
 				}
 			}
 		}
@@ -73,13 +73,13 @@ func (c *comparison) files(w *Workload, o *krm.Object, pod krm.PodTemplate) {
 	components, injected := sidecars.All().Sidecars(), identity.Injected(o)
 	for _, container := range pod.Containers() {
 		component = injected && slices.Contains(components, container.Get("name").Text())
-		reads(atStart, krm.EnvironmentReferences(container))
+		note(atStart, krm.EnvironmentReferences(container))
 		for m := range container.Get("volumeMounts").Items() {
 			to := mounted
 			if m.Get("subPath").Text() != "" || m.Get("subPathExpr").Text() != "" {
 				to = atStart
 			}
-			reads(to, krm.VolumeReferences(pod.Spec().Get("volumes").Named("name",
+			note(to, krm.VolumeReferences(pod.Spec().Get("volumes").Named("name",
 				m.Get("name").Text())))
 		}
 	}

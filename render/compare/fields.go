@@ -15,8 +15,8 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// changedFields returns the paths of the values in which two objects differ. Items of lists are
-// identified by their names, and what is in a value that only one object has is not listed.
+// changedFields returns the paths of the values in which two objects differ. It identifies items of
+// lists by name, and omits the values inside of a value that only one object has.
 func changedFields(a, b *krm.Object) (fields []string) {
 	was, is := shapes(a), shapes(b)
 	all := maps.Clone(was)
@@ -30,7 +30,8 @@ func changedFields(a, b *krm.Object) (fields []string) {
 	return fields
 }
 
-// shapes returns what the values of an object are, of collections only whether they are empty.
+// shapes returns the type and text of each value of an object; for a collection, whether it is
+// empty.
 func shapes(o *krm.Object) map[string]string {
 	all := make(map[string]string)
 	render.EachField(o.Root(), func(n krm.Node, field string) {
@@ -41,25 +42,25 @@ func shapes(o *krm.Object) map[string]string {
 	return all
 }
 
-// lastApplied is kubectl's copy of an object, a Secret's values included.
+// lastApplied is the annotation with kubectl's copy of an object, including the values of a Secret.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Lines are what differs in the text of the object, as a unified diff; "" where its
-// values are the same, and only what it uses changes. The values of a Secret are
-// masked: one that changes shows as *** (before) and *** (after).
+// Lines returns the differences in the text of the object as a unified diff, or "" if its values
+// are equal. The values of a Secret are masked: a changed value shows as *** (before) and ***
+// (after).
 func (s Sides) Lines() (string, error) {
 	if s.was != nil && s.is != nil && effectOf(s.was, s.is) == "" {
 		return "", nil
 	}
-	before, err := s.was.shown(s.is, "*** (before)")
-	after, failed := s.is.shown(s.was, "*** (after)")
+	before, err := s.was.displayed(s.is, "*** (before)")
+	after, failed := s.is.displayed(s.was, "*** (after)")
 	return string(diff.Diff("before", before, "after", after)), cmp.Or(err, failed)
 }
 
-// shown is the document, nil where it is not there. That of a Secret is without the values of its
-// data; changed stands for those that the other side has differently. Comments, which may quote a
-// value, are left out.
-func (i *item) shown(other *item, changed string) ([]byte, error) {
+// displayed returns the text of the object, or nil if it does not exist. In a Secret it masks the
+// values of the data, those that differ from the other side with changed, and omits comments, which
+// may quote a value.
+func (i *item) displayed(other *item, changed string) ([]byte, error) {
 	if i == nil {
 		return nil, nil
 	}
@@ -75,18 +76,18 @@ func (i *item) shown(other *item, changed string) ([]byte, error) {
 		if object[field] == nil {
 			continue
 		}
-		mine, theirs := values(object, field), map[string]any(nil)
+		own, others := values(object, field), map[string]any(nil)
 		if other != nil {
-			theirs = values(other.decoded(), field)
+			others = values(other.decoded(), field)
 		}
-		shown := make(map[string]any)
-		for key, value := range mine {
-			shown[key] = "***"
-			if was, ok := theirs[key]; ok && !reflect.DeepEqual(was, value) {
-				shown[key] = changed
+		masked := make(map[string]any)
+		for key, value := range own {
+			masked[key] = "***"
+			if was, ok := others[key]; ok && !reflect.DeepEqual(was, value) {
+				masked[key] = changed
 			}
 		}
-		object[field] = shown
+		object[field] = masked
 	}
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		if annotations, ok := metadata["annotations"].(map[string]any); ok &&

@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/functions/sidecars"
 )
 
-// identity names what others know a workload by, and whom it may talk to as
-// whom. It is empty for one that is not injected.
+// identity returns the names by which other services know a workload, and the services that it may
+// call and as whom. It is empty for a workload that is not injected.
 func (s *side) identity(i *item) map[string]string {
 	facts := make(map[string]string)
 	if i == nil {
@@ -41,8 +41,8 @@ func (s *side) identity(i *item) map[string]string {
 	return facts
 }
 
-// spiffeID returns the ID that SPIRE issues by the published template. A manifest without a
-// namespace has no ID until it is applied.
+// spiffeID returns the ID that SPIRE issues by the published template. Without a namespace in the
+// manifest, the ID depends on the namespace of the apply.
 func spiffeID(s *identity.Settings) string {
 	return "spiffe://" + s.SPIFFE.TrustDomain + "/ns/" + cmp.Or(s.Subject.Namespace, "(applied)") +
 		"/sa/" + s.Subject.ServiceAccount
@@ -81,7 +81,7 @@ func target(r *identity.Rule) string {
 	return text
 }
 
-// permissions returns what the package lets each ServiceAccount do.
+// permissions returns the permissions that the package grants to each ServiceAccount.
 func (s *side) permissions() map[account][]string {
 	all := make(map[account][]string)
 	for k, i := range s.items {
@@ -103,7 +103,7 @@ func (s *side) permissions() map[account][]string {
 	return all
 }
 
-// rules returns what a binding allows, one text for each resource.
+// rules returns the permissions of a binding, one text per resource.
 func (s *side) rules(binding *krm.Object) (rules []string) {
 	ref := binding.Get("roleRef")
 	kind, name := ref.Get("kind").Text(), ref.Get("name").Text()
@@ -144,8 +144,8 @@ func texts(list krm.Node) (all []string) {
 	return all
 }
 
-// allowed compares what the ServiceAccount of a workload may do. A workload that
-// comes or goes has all of it, or nothing.
+// allowed compares the permissions of the ServiceAccount of a workload. A workload that is added or
+// removed has all of them on one side only.
 func (c *comparison) allowed(was, is *item) (found []Difference) {
 	before, after := c.before.may(was), c.after.may(is)
 	for _, rule := range before {

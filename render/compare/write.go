@@ -10,11 +10,10 @@ import (
 	"github.com/armature-dev/armature/functions/tools"
 )
 
-// Formats are the ways to write a report.
+// Formats returns the names of the formats of a report.
 func Formats() []string { return []string{"text", "json", "markdown"} }
 
-// Write writes a report as text for people, as JSON, or as Markdown for a pull
-// request.
+// Write writes a report as text for people, as JSON, or as Markdown for a pull request.
 func (r *Report) Write(w io.Writer, format string) error {
 	var b strings.Builder
 	switch format {
@@ -38,10 +37,10 @@ func (r *Report) Write(w io.Writer, format string) error {
 	return err
 }
 
-// maxFields bounds how many changed fields people are shown of a workload.
+// maxFields is the maximum number of changed fields in a headline.
 const maxFields = 8
 
-// Headline says what the change does, in one line: "rolls: spec.template…image".
+// Headline describes the effect of the change in one line: "rolls: spec.template…image".
 func (w *Workload) Headline() string {
 	text := string(w.Effect)
 	switch w.Effect {
@@ -66,13 +65,13 @@ func (w *Workload) Headline() string {
 	return text
 }
 
-// Detail is a value of a kind, "image" say, that differs.
+// Detail is a differing value of a kind, for example "image".
 type Detail struct {
 	Kind string
 	Difference
 }
 
-// Details are the identities, permissions, privileges and images that differ.
+// Details returns the differing identities, permissions, privileges and images.
 func (w *Workload) Details() (all []Detail) {
 	for i, differences := range [...][]Difference{w.Identity, w.Permissions, w.Pod, w.Images} {
 		for _, d := range differences {
@@ -107,7 +106,7 @@ func (r *Report) text(b *strings.Builder) {
 	b.WriteString(tools.Text(r.Tools))
 }
 
-// Summary counts what differs, in one line.
+// Summary counts the differences in one line.
 func (r *Report) Summary() string {
 	if r.Empty() {
 		return "nothing changes"
@@ -186,7 +185,7 @@ func (r *Report) markdown(b *strings.Builder) {
 	b.WriteString("\n</details>\n")
 }
 
-// emphasis is the headline with what interrupts service in bold.
+// emphasis returns the headline with an effect that interrupts service in bold.
 func emphasis(w *Workload) string {
 	text := w.Headline()
 	if !slices.Contains([]Effect{Rolls, Replaced, Removed, Restart}, w.Effect) {
@@ -196,8 +195,8 @@ func emphasis(w *Workload) string {
 	return strings.TrimSpace("**" + escape(strings.TrimSpace(text[:end])) + "**" + escape(text[end:]))
 }
 
-// escape keeps Markdown and HTML from reading a text as theirs. A zero-width space keeps a
-// forge from mentioning people and from linking issues and addresses.
+// escape escapes a text for Markdown and HTML. Zero-width spaces prevent a forge from mentioning
+// people and from linking issues and addresses.
 func escape(text string) string {
 	return strings.NewReplacer("@", "@\u200b", "#", "#\u200b", "://", ":\u200b//", "&", "&amp;",
 		"](", `]\(`, "~", `\~`, "|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'",

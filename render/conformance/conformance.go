@@ -18,14 +18,14 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Answer is what a function did with its input.
+// Answer is the output and the exit status of a function.
 type Answer struct {
 	Stdout, Stderr []byte
 	Exit           int
 }
 
-// Function runs a function on an input. An error is one that has no answer: it does not
-// end, say.
+// Function runs a function on an input. It returns an error if there is no answer, for example
+// because the function does not end.
 type Function interface {
 	Run(ctx context.Context, input []byte) (Answer, error)
 }
@@ -39,7 +39,7 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Check is one thing that is asked of a function. Seen is what was seen, and Hint what to do.
+// Check is one requirement for a function. Seen is the observation, and Hint the remedy.
 type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
@@ -69,12 +69,12 @@ var large = 1000
 type trial struct {
 	name   string
 	input  string
-	in     *list // nil: it cannot be read
+	in     *list // nil if the input cannot be read
 	answer Answer
-	err    error // there is no answer
+	err    error // set if there is no answer
 	out    *list
-	badOut error // what is printed is not a list
-	at     []int // of the items of in in out
+	badOut error // set if the output is not a list
+	at     []int // the indexes of the items of in in out
 
 	again func(input string) *trial // runs the function once more
 }
@@ -82,14 +82,14 @@ type trial struct {
 // answered reports whether the input is a list, and the function has answered it.
 func (t *trial) answered() bool { return t.err == nil && t.in != nil }
 
-// done reports whether the function did its work.
+// done reports whether the function succeeded.
 func (t *trial) done() bool { return t.answered() && t.out != nil && t.answer.Exit == 0 }
 
-// refused reports whether the function did not do its work, and has a result with the reason.
+// refused reports whether the function failed with a result that contains the reason.
 func (t *trial) refused() bool { return t.err == nil && t.answer.Exit != 0 && exitStatus(t) == "" }
 
-// Test runs all checks with a list, nil for one that is built in, and a functionConfig,
-// nil for none. An error is one of the list or the configuration, or the end of ctx.
+// Test runs all checks with a list, or a built-in one for nil, and a functionConfig, or none for
+// nil. The error is one of the list or the configuration, or that of ctx.
 func Test(ctx context.Context, f Function, input, config []byte) ([]Check, error) {
 	if input == nil {
 		input = base
@@ -164,7 +164,7 @@ func run(ctx context.Context, f Function, name, input string) *trial {
 	return t
 }
 
-// checks judges the trials, in the order of Test.
+// checks returns the results of the trials, in the order of Test.
 func checks(all []*trial) (judged []Check) {
 	none := func(*trial) string { return "" }
 	always := func(*trial) bool { return true }
@@ -185,7 +185,7 @@ func checks(all []*trial) (judged []Check) {
 	for _, c := range []struct {
 		name   string
 		trials []*trial
-		// whether a run can show a fault, and the fault
+		// applies reports whether a run can show a fault, and fault returns the fault.
 		applies  func(*trial) bool
 		fault    func(*trial) string
 		ok, hint string
@@ -247,7 +247,7 @@ func checks(all []*trial) (judged []Check) {
 	return judged
 }
 
-// judge applies a rule to runs. The first fault is shown.
+// judge applies a check to runs and reports the first fault.
 func judge(name string, trials []*trial, applies func(*trial) bool, fault func(*trial) string,
 	ok, hint string) Check {
 	c := Check{name, Skipped, "no run showed it", hint}
@@ -270,7 +270,7 @@ func failure(t *trial) string {
 	text := fmt.Sprintf("exit status %d", t.answer.Exit)
 	if words := strings.TrimSpace(string(t.answer.Stderr)); words != "" {
 		line, _, _ := strings.Cut(words, "\n")
-		text += ": " + shown(line)
+		text += ": " + quoted(line)
 	}
 	return text
 }
@@ -290,7 +290,7 @@ func exitStatus(t *trial) string {
 	return ""
 }
 
-// partial finds output where some items are done and some are not.
+// partial returns a fault if only some of the items were processed.
 func partial(t *trial) string {
 	if t.out == nil || len(t.out.items) == 0 {
 		return ""
@@ -328,7 +328,7 @@ func faultyResult(t *trial) string {
 		case strings.TrimSpace(r.Message) == "":
 			return at + "no message"
 		case !slices.Contains([]string{"error", "warning", "info"}, r.Severity):
-			return at + "its severity is " + shown(r.Severity) + ": write error, warning or info"
+			return at + "its severity is " + quoted(r.Severity) + ": write error, warning or info"
 		case r.Field != nil && r.Field.Path == "":
 			return at + "its field has no path"
 		case r.File != nil && r.File.Path == "":
@@ -341,7 +341,7 @@ func faultyResult(t *trial) string {
 		n := slices.IndexFunc(items, func(it *item) bool { return it.ref == *r.ResourceRef })
 		if n < 0 {
 			c := t.in.config
-			// the configuration, or an item that is missing
+			// The result may be about the configuration, or about a missing item.
 			if r.Field == nil || textOf(c, "kind") == r.ResourceRef.Kind &&
 				textOf(c, "metadata", "name") == r.ResourceRef.Name {
 				continue
@@ -352,13 +352,13 @@ func faultyResult(t *trial) string {
 		switch {
 		case path == "":
 		case r.File == nil:
-			return at + fmt.Sprintf("it has no file, and %s is from %s", items[n].ref, shown(path))
+			return at + fmt.Sprintf("it has no file, and %s is from %s", items[n].ref, quoted(path))
 		case r.File.Path != path:
-			return at + fmt.Sprintf("its file is %s, and %s is from %s", shown(r.File.Path),
-				items[n].ref, shown(path))
+			return at + fmt.Sprintf("its file is %s, and %s is from %s", quoted(r.File.Path),
+				items[n].ref, quoted(path))
 		case r.File.Index != 0 && fmt.Sprint(r.File.Index) != index:
 			return at + fmt.Sprintf("its index is %d, and %s is at %s", r.File.Index, items[n].ref,
-				shown(index))
+				quoted(index))
 		}
 	}
 	return ""
@@ -381,7 +381,7 @@ func changedText(t *trial) string {
 		for c := range was.comments {
 			path, text, _ := strings.Cut(c, "\n")
 			if is.all[text] < was.all[text] && is.paths[path] {
-				return fmt.Sprintf("%s: the comment %s at %s is gone", it.ref, shown(text), path)
+				return fmt.Sprintf("%s: the comment %s at %s is gone", it.ref, quoted(text), path)
 			}
 		}
 		for at, styles := range was.styles {
@@ -389,13 +389,13 @@ func changedText(t *trial) string {
 				if now := is.styles[at]; now != nil && !now[style] {
 					path, value, _ := strings.Cut(at, "\n")
 					return fmt.Sprintf("%s: %s is %s as before, in other quotes", it.ref, path,
-						shown(value))
+						quoted(value))
 				}
 			}
 		}
 		for path, keys := range was.keys {
 			if !slices.Equal(common(keys, is.keys[path]), common(is.keys[path], keys)) {
-				return fmt.Sprintf("%s: the keys of %s are in another order", it.ref, shown(path))
+				return fmt.Sprintf("%s: the keys of %s are in another order", it.ref, quoted(path))
 			}
 		}
 	}
@@ -411,16 +411,16 @@ func common(keys, others []string) (both []string) {
 	return both
 }
 
-// difference shows the first line of two texts that differs.
+// difference returns the first differing line of two texts.
 func difference(was, is string) string {
 	a, b := strings.Split(was, "\n"), strings.Split(is, "\n")
 	for i, line := range a {
 		if i >= len(b) || line != b[i] {
 			now := "nothing"
 			if i < len(b) {
-				now = shown(b[i])
+				now = quoted(b[i])
 			}
-			return fmt.Sprintf(": %s is now %s", shown(line), now)
+			return fmt.Sprintf(": %s is now %s", quoted(line), now)
 		}
 	}
 	return ""
@@ -446,7 +446,7 @@ func changedAnnotations(t *trial) string {
 		for _, both := range []map[string]string{it.host, now} {
 			for key := range both {
 				if was, is := it.host[key], now[key]; was != is {
-					return fmt.Sprintf("%s: %s was %s and is %s", it.ref, key, shown(was), shown(is))
+					return fmt.Sprintf("%s: %s was %s and is %s", it.ref, key, quoted(was), quoted(is))
 				}
 			}
 		}
@@ -454,7 +454,7 @@ func changedAnnotations(t *trial) string {
 	return ""
 }
 
-// lost finds an item that is gone.
+// lost returns a fault if an item is missing.
 func lost(t *trial) string {
 	for i, at := range t.at {
 		if at < 0 {
@@ -465,7 +465,7 @@ func lost(t *trial) string {
 	return ""
 }
 
-// foreign finds a change of fields that no function can know.
+// foreign returns a fault if fields that no function can know were changed.
 func foreign(t *trial) string {
 	if fault := lost(t); fault != "" {
 		return fault
@@ -476,7 +476,7 @@ func foreign(t *trial) string {
 		for _, v := range []map[string]any{was, is} {
 			for key := range v {
 				if key != "metadata" && !reflect.DeepEqual(was[key], is[key]) {
-					return fmt.Sprintf("%s: its %s is changed", it.ref, shown(key))
+					return fmt.Sprintf("%s: its %s is changed", it.ref, quoted(key))
 				}
 			}
 		}
@@ -484,7 +484,7 @@ func foreign(t *trial) string {
 	return ""
 }
 
-// twice runs the function again on the same list.
+// twice runs the function again on the same list and returns a fault if the answer differs.
 func twice(t *trial) string {
 	second := t.again(t.input)
 	switch {
@@ -500,7 +500,7 @@ func twice(t *trial) string {
 	return ""
 }
 
-// again runs the function on its own output.
+// again runs the function on its own output and returns a fault if it changes.
 func again(t *trial) string {
 	input := string(t.answer.Stdout)
 	if !slices.ContainsFunc(t.out.items, func(it *item) bool { return it.text == "" }) {

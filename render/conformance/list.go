@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// list is a ResourceList that was read.
+// list is a parsed ResourceList.
 type list struct {
 	version string
 	items   []*item
@@ -21,8 +21,8 @@ type list struct {
 	config  *yaml.Node
 }
 
-// item of a list. text is as it was written, without the indentation of the list, or empty
-// in a list of flow style.
+// item is an item of a list. text is as written, without the indentation of the list; "" in a list
+// of flow style.
 type item struct {
 	node  *yaml.Node
 	value any
@@ -55,7 +55,7 @@ type result struct {
 	} `yaml:"file"`
 }
 
-// read a ResourceList, which is all that a text has.
+// read parses a text that contains one ResourceList and nothing else.
 func read(text []byte) (*list, error) {
 	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
 	var doc, more yaml.Node
@@ -74,7 +74,7 @@ func read(text []byte) (*list, error) {
 	}
 	l := &list{version: textOf(root, "apiVersion"), config: field(root, "functionConfig")}
 	if !strings.HasPrefix(l.version, "config.kubernetes.io/") {
-		return nil, fmt.Errorf("its apiVersion is %s", shown(l.version))
+		return nil, fmt.Errorf("its apiVersion is %s", quoted(l.version))
 	}
 	if r := field(root, "results"); r != nil {
 		if err := r.Decode(&l.results); err != nil {
@@ -119,7 +119,7 @@ func read(text []byte) (*list, error) {
 	return l, nil
 }
 
-// dedent takes off the spaces before the dash of an item.
+// dedent removes the spaces before the dash of an item.
 func dedent(text string) string {
 	by := len(text) - len(strings.TrimLeft(text, " "))
 	var b strings.Builder
@@ -141,7 +141,7 @@ func field(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// textOf is the text of a scalar at a path.
+// textOf returns the text of a scalar at a path.
 func textOf(n *yaml.Node, path ...string) string {
 	for _, key := range path {
 		n = field(n, key)
@@ -162,7 +162,7 @@ func (it *item) file() (path, index string) {
 	return "", ""
 }
 
-// compose writes a list of items and a functionConfig.
+// compose returns the text of a list with items and a functionConfig.
 func compose(version string, items []*item, config *yaml.Node) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: ResourceList\nitems:", version)
@@ -185,8 +185,8 @@ func configText(config *yaml.Node) (string, error) {
 	return string(text), err
 }
 
-// pairs returns, for each item of a list, its index in another list, or -1: by its name, by its
-// name in another namespace, or by the file from which a host read it.
+// pairs returns, for each item of a list, its index in another list, or -1. Items match by name, by
+// name in another namespace, or by the file from which a host read them.
 func pairs(in, out *list) []int {
 	at, taken := make([]int, len(in.items)), make([]bool, len(out.items))
 	for i := range at {
@@ -215,15 +215,15 @@ func pairs(in, out *list) []int {
 	return at
 }
 
-// shown is text of a stranger, for one line.
-func shown(text string) string {
+// quoted returns a text that is not trusted, quoted and shortened to one line.
+func quoted(text string) string {
 	if runes := []rune(text); len(runes) > 120 {
 		text = string(runes[:120]) + "…"
 	}
 	return strconv.Quote(text)
 }
 
-// shape is what of an item's text a change of other fields leaves alone.
+// shape contains the parts of an item's text that a change of other fields must not affect.
 type shape struct {
 	comments map[string]int                 // by path and text
 	styles   map[string]map[yaml.Style]bool // of scalars, by path and value

@@ -12,14 +12,14 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// mostOutput is what a function may print.
+// mostOutput is the maximum size of a function's output in bytes.
 const mostOutput = 64 << 20
 
-// Program is a function that is a program.
+// Program is a function that is an executable program.
 type Program struct {
 	Path string
 	Args []string
-	// Limit of a run.
+	// Limit is the maximum time of a run.
 	Limit time.Duration
 }
 
@@ -29,13 +29,13 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 	cmd := exec.CommandContext(within, p.Path, p.Args...)
 	out, words := &text.Head{Most: mostOutput, Full: cancel}, &text.Head{Most: 64 << 10}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, words
-	cmd.WaitDelay = time.Second // for those who have its pipes
-	// The program ends with what it has started.
+	cmd.WaitDelay = time.Second // for other processes that have its pipes open
+	// The processes that the program has started are killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	err := cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // remaining child processes
 	}
 	var ended *exec.ExitError
 	switch {
@@ -49,7 +49,7 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 		return Answer{}, errors.New("it ended, but a child process still holds its output")
 	case errors.As(err, &ended) && ended.ExitCode() < 0:
 		return Answer{}, fmt.Errorf("it was ended: %s", ended)
-	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // which does not read all
+	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // a program need not read all input
 		return Answer{}, err
 	}
 	return Answer{Stdout: out.Kept, Stderr: words.Kept,

@@ -17,17 +17,17 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// settings tries every setting of the workloads and notes where the render differs.
+// settings alters each setting of the workloads and records which lines of the render differ.
 func (e *explainer) settings() error {
 	all := make(map[string]identity.Setting)
-	of := make(map[finding.Ref]map[string]identity.Setting)
-	type maker struct{ namespace, title string }
-	makers := make(map[maker]finding.Ref)
+	byObject := make(map[finding.Ref]map[string]identity.Setting)
+	type resource struct{ namespace, title string }
+	makers := make(map[resource]finding.Ref)
 	for ref, in := range e.inputs {
-		of[ref] = make(map[string]identity.Setting)
-		makers[maker{ref.Namespace, ref.Kind + "/" + ref.Name}] = ref
+		byObject[ref] = make(map[string]identity.Setting)
+		makers[resource{ref.Namespace, ref.Kind + "/" + ref.Name}] = ref
 		for _, x := range in.Explain() {
-			of[ref][x.Setting] = x
+			byObject[ref][x.Setting] = x
 			if all[x.Setting].Clear == nil {
 				all[x.Setting] = x
 			}
@@ -35,9 +35,9 @@ func (e *explainer) settings() error {
 	}
 	for _, x := range e.objects {
 		own := false
-		if x.settings, own = of[x.Ref]; !own {
-			made, _ := x.Annotation(keys.RenderedFor)
-			x.settings = of[makers[maker{x.Namespace, made}]]
+		if x.settings, own = byObject[x.Ref]; !own {
+			maker, _ := x.Annotation(keys.RenderedFor)
+			x.settings = byObject[makers[resource{x.Namespace, maker}]]
 		}
 	}
 
@@ -51,9 +51,9 @@ func (e *explainer) settings() error {
 			if err != nil {
 				return err
 			}
-			e.compare(text, func(x *explained, s span, value string, there bool) {
+			e.compare(text, func(x *explained, s span, value string, exists bool) {
 				if set, ok := x.settings[name]; ok && !set.Derived {
-					e.decides(x, s, set.Provenance, value, there)
+					e.decides(x, s, set.Provenance, value, exists)
 				}
 			})
 		}
@@ -62,15 +62,15 @@ func (e *explainer) settings() error {
 	return nil
 }
 
-// decides notes a setting as the cause of the lines of a value, which is another one or not there
-// with another value of the setting.
-func (e *explainer) decides(x *explained, s span, p identity.Provenance, value string, there bool) {
-	if !there || s.to-s.line <= 1 {
-		e.because(s.entry, p, !there)
+// decides records a setting as the cause of the lines of a value, which changes or disappears with
+// another value of the setting.
+func (e *explainer) decides(x *explained, s span, p identity.Provenance, value string, exists bool) {
+	if !exists || s.to-s.line <= 1 {
+		e.because(s.entry, p, !exists)
 		return
 	}
-	// Of a text of many lines, as many lines for as many are other values of the same;
-	// otherwise lines have gone.
+	// In a text of many lines, equally many replaced lines are changed values. Otherwise lines were
+	// removed.
 	for _, op := range difflib.NewMatcherWithJunk(linesOf(x.values[s.field]), linesOf(value),
 		false, nil).GetOpCodes() {
 		for line := op.I1; op.Tag != 'e' && line < op.I2; line++ {
@@ -79,10 +79,10 @@ func (e *explainer) decides(x *explained, s span, p identity.Provenance, value s
 	}
 }
 
-// compare visits the values that functions set and that another render of the file changes; there
-// is false for a value that the other render lacks.
+// compare visits the values that functions set and that differ in another render of the file.
+// exists is false for a value that the other render lacks.
 func (e *explainer) compare(text []byte,
-	visit func(x *explained, s span, value string, there bool)) {
+	visit func(x *explained, s span, value string, exists bool)) {
 	if bytes.Equal(text, e.rendered) {
 		return
 	}
@@ -107,21 +107,20 @@ func (e *explainer) compare(text []byte,
 			})
 		}
 		for _, s := range x.spans {
-			value, there := values[s.field]
+			value, exists := values[s.field]
 			if s.function != Author && s.entry < len(e.lines) &&
-				(!there || value != x.values[s.field]) {
-				visit(x, s, value, there)
+				(!exists || value != x.values[s.field]) {
+				visit(x, s, value, exists)
 			}
 		}
 	}
 }
 
-// maxResources bounds how many custom resources are tried.
+// maxResources is the maximum number of custom resources that are removed in turn.
 const maxResources = 64
 
-// resources explains what no setting decides: it leaves out one custom resource
-// after the other, those of the file itself and those that others share, and
-// notes where the render differs.
+// resources explains lines that no setting decides. It removes one custom resource at a time, those
+// of the file and shared ones, and records which lines of the render differ.
 func (e *explainer) resources() error {
 	if !slices.ContainsFunc(e.lines, e.unexplained) {
 		return nil
@@ -148,10 +147,10 @@ func (e *explainer) resources() error {
 		}
 		p := identity.Provenance{Setting: c.ref.Kind + " " + c.ref.Name,
 			By: identity.Input(c.ref.Kind), File: e.src.Files[c.file].Path, Line: c.line}
-		e.compare(without, func(x *explained, s span, _ string, there bool) {
+		e.compare(without, func(x *explained, s span, _ string, exists bool) {
 			for line := s.entry; line < max(s.entry+1, min(s.to, e.height)); line++ {
 				if open[line] {
-					e.because(line, p, !there)
+					e.because(line, p, !exists)
 				}
 				if !s.leaf {
 					break
@@ -175,8 +174,8 @@ type candidate struct {
 	ref  finding.Ref
 }
 
-// candidates returns what may decide: the resources of the file that do not stay, and those of
-// kinds that decide about objects of other files.
+// candidates returns the custom resources that may decide lines: those of the file that are
+// consumed, and those of kinds that decide about objects of other files.
 func (e *explainer) candidates() (found []candidate, err error) {
 	shared := e.stages.SharedKinds()
 	stays := func(ref finding.Ref) bool {
@@ -204,7 +203,7 @@ func (e *explainer) candidates() (found []candidate, err error) {
 	return found, nil
 }
 
-// otherwise is the package where a file has another text.
+// otherwise returns the stages of the package with another text of a file.
 func (e *explainer) otherwise(file int, text []byte) (*render.Stages, error) {
 	src := e.src
 	src.Files = slices.Clone(src.Files)
@@ -212,7 +211,8 @@ func (e *explainer) otherwise(file int, text []byte) (*render.Stages, error) {
 	return e.stagesOf(src, e.opt)
 }
 
-// stagesOf renders of the file that is explained only what is picked.
+// stagesOf returns the stages of a source. In the explained file they render only the selected
+// object.
 func (e *explainer) stagesOf(src render.Source, opt render.Options) (*render.Stages, error) {
 	s, err := render.NewStages(src, opt)
 	if err != nil || e.picked == "" {
@@ -227,13 +227,13 @@ func (e *explainer) stagesOf(src render.Source, opt render.Options) (*render.Sta
 	return s, nil
 }
 
-// unexplained reports whether a function wrote a line for a reason that is not
-// known yet. What the identity functions write without a reason has none.
+// unexplained reports whether a function wrote a line for a reason that is not known yet. Lines
+// that the identity functions write without a setting have no reason.
 func (e *explainer) unexplained(l Line) bool {
 	return len(l.Because) == 0 && l.Function != Author && e.reasons(l) != contract.Settings
 }
 
-// reasons says what decides the values of the function that wrote a line.
+// reasons returns what decides the values of the function that wrote a line.
 func (e *explainer) reasons(l Line) contract.Reasons {
 	rows := e.stages.Rows()
 	return rows[slices.IndexFunc(rows, func(r functions.Row) bool {
@@ -241,7 +241,7 @@ func (e *explainer) reasons(l Line) contract.Reasons {
 	})].Reasons
 }
 
-// always adds to what no setting decides the sentence about why it is there.
+// always adds to lines that no setting decides a sentence about why they exist.
 func (e *explainer) always() {
 	for _, x := range e.objects {
 		why := "always, if the function changes the object"
@@ -250,21 +250,21 @@ func (e *explainer) always() {
 		} else if _, injected := e.inputs[x.Ref]; injected {
 			why = "always in an injected workload"
 		}
-		say := func(i int) {
+		explain := func(i int) {
 			if l := &e.lines[i]; l.Function != Author && len(l.Because) == 0 && l.Always == "" {
 				l.Always = why
 			}
 		}
 		for line := max(x.from-1, 0); line < min(x.to, e.height); line++ {
-			say(line)
+			explain(line)
 		}
 		for _, s := range x.spans {
-			say(s.entry)
+			explain(s.entry)
 		}
 	}
 }
 
-// lock explains digests by the lock beside the package.
+// lock explains digests by the lock of the package.
 func (e *explainer) lock() {
 	if e.opt.Lock == nil {
 		return
@@ -277,8 +277,8 @@ func (e *explainer) lock() {
 	}
 }
 
-// because adds a cause to a line. Settings that decide its value count for more
-// than those that decide whether it is there.
+// because adds a cause to a line. Settings that decide its value take precedence over those that
+// decide whether it exists.
 func (e *explainer) because(entry int, p identity.Provenance, presence bool) {
 	if entry >= len(e.lines) || e.lines[entry].Function == Author {
 		return
@@ -301,8 +301,8 @@ func (e *explainer) because(entry int, p identity.Provenance, presence bool) {
 
 func byDefault(p identity.Provenance) bool { return p.By == identity.ByDefault }
 
-// settle sorts explicit settings before defaults, and leaves out what explains nothing: a line
-// that is there because of many settings, all of them defaults, is there because its container is.
+// settle sorts explicit settings before defaults and removes uninformative causes: a line that
+// exists because of many settings, all of them defaults, exists because its container does.
 func settle(lines []Line) {
 	key := func(p identity.Provenance) string {
 		if byDefault(p) {
@@ -332,8 +332,8 @@ func settle(lines []Line) {
 	}
 }
 
-// settleReferred leaves out fields that have no default because a resource that is
-// referred to sets them, as a flavor does.
+// settleReferred removes fields without a default as causes if a referenced resource sets them, for
+// example a flavor.
 func settleReferred(lines []Line, rows []functions.Row) {
 	var refers []identity.Input
 	for _, row := range rows {

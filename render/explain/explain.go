@@ -29,35 +29,34 @@ type Explanation struct {
 
 // Line is one line of the rendered file.
 type Line struct {
-	// Line counts from 1 in the rendered file. Values that functions set on a line with
-	// others, in flow style, follow the line with an entry each, their field in front.
+	// Line counts from 1 in the rendered file. In flow style, each value that functions set on a
+	// line with others has an entry after the line, beginning with its field.
 	Line int    `json:"line" yaml:"line"`
 	Text string `json:"text" yaml:"text"`
-	// Object and Field are what the line sets; empty for comments and separators.
+	// Object and Field that the line sets; empty for comments and separators.
 	Object finding.Ref `json:"object,omitzero" yaml:"object,omitempty"`
 	Field  string      `json:"field,omitempty" yaml:"field,omitempty"`
-	// Function wrote the line; "author" where the author did.
+	// Function that wrote the line; "author" for the author's lines.
 	Function string `json:"function" yaml:"function"`
-	// Source is the line of the author's file, 0 where a function wrote it.
+	// Source is the line of the author's file; 0 if a function wrote it.
 	Source int `json:"source,omitempty" yaml:"source,omitempty"`
-	// Because are the settings that the line would differ without; none where
-	// the function writes it in any case.
+	// Because are the settings without which the line would differ; none if the function always
+	// writes the line.
 	Because []identity.Provenance `json:"because,omitempty" yaml:"because,omitempty"`
-	// Presence says that Because decide only whether the line is there.
+	// Presence means that Because decide only whether the line exists.
 	Presence bool `json:"presence,omitempty" yaml:"presence,omitempty"`
-	// Always says why the line is there if no setting decides it.
+	// Always is the reason for the line if no setting decides it.
 	Always string `json:"always,omitempty" yaml:"always,omitempty"`
 }
 
-// Author takes the place of the function for lines that no function wrote.
+// Author is the function of lines that no function wrote.
 const Author = "author"
 
-// ErrNotInPackage is a file that the package does not have, or that no render
-// touches.
+// ErrNotInPackage means that the package does not contain a file, or that no render changes it.
 var ErrNotInPackage = errors.New("no manifest of the package")
 
-// File renders one file of a source and reports who set each of its lines. Nothing
-// is explained where a finding is an error.
+// File renders one file of a source and reports the origin of each of its lines. If a finding is an
+// error, the Explanation is empty.
 func File(src render.Source, opt render.Options, file string,
 	pick Selection) (Explanation, []finding.Finding, error) {
 	i := slices.IndexFunc(src.Files, func(f render.File) bool { return f.Path == file })
@@ -88,20 +87,20 @@ func File(src render.Source, opt render.Options, file string,
 	return Explanation{File: file, Lines: lines}, findings, nil
 }
 
-// explainer works on one file.
+// explainer explains one file.
 type explainer struct {
-	src    render.Source // with no document blanked
+	src    render.Source // with all documents
 	opt    render.Options
 	index  int // of the file
 	pick   Selection
 	stages *render.Stages
-	// picked is the Kind/name of the object of the author that is rendered; "" is all.
+	// picked is the Kind/name of the author's object that is rendered; "" is all.
 	picked string
 
 	source   []byte
 	rendered []byte
-	// lines are those of the file. One more follows for each value that shares a
-	// line with others, in flow style.
+	// lines of the file. They are followed by one entry for each value that shares a line in flow
+	// style.
 	lines   []Line
 	height  int          // of the file
 	shared  map[int]bool // lines with several values, in flow style
@@ -136,9 +135,10 @@ func (e *explainer) explain() (lines []Line, findings []finding.Finding, err err
 	return lines, findings, err
 }
 
-// only blanks all documents but the one that is picked or that it is made for, so that a
-// stream of thousands costs no more than one of them. Lines stay where they are. What the
-// object is made for, which may be made for another one, is in the rendered file.
+// only blanks all documents except the selected one or the one from which it is generated, so that
+// a stream of thousands of documents costs no more than one of them. Lines keep their numbers. The
+// rendered file names the resource from which an object is generated, which may itself be generated
+// from another one.
 func (e *explainer) only() error {
 	var makers map[string]string
 	for at, tries := e.pick.Object, 0; at != "" && tries < 8; tries++ {
@@ -152,7 +152,7 @@ func (e *explainer) only() error {
 			if err != nil {
 				return err
 			}
-			clear(e.inputs) // which are those of all workloads
+			clear(e.inputs) // they are of all workloads
 			makers = make(map[string]string)
 			render.Objects(render.File{Data: text}, func(o *krm.Object) {
 				maker, _ := o.Annotation(keys.RenderedFor)
@@ -165,8 +165,8 @@ func (e *explainer) only() error {
 	return nil
 }
 
-// masked returns a file without the documents of other objects than Kind/name, and reports whether
-// it has that one. Items of lists stay: a list has to stay one.
+// masked returns a file in which all objects except Kind/name are blank, and reports whether it
+// contains that object. Items of lists stay, because a list has to remain one.
 func masked(data []byte, object string) (left []byte, found bool) {
 	kind, name, _ := strings.Cut(object, "/")
 	left = bytes.Clone(data)
@@ -181,7 +181,7 @@ func masked(data []byte, object string) (left []byte, found bool) {
 	return left, found
 }
 
-// blank leaves nothing of a part of a text but its lines.
+// blank replaces a part of a text by spaces, and keeps its line breaks.
 func blank(text []byte, from, to int) {
 	for i := from; i < to; i++ {
 		if text[i] != '\n' {
@@ -213,7 +213,7 @@ func (l *Line) Reason() string {
 	return l.Function + ": " + strings.Join(words, ", ")
 }
 
-// Selection picks what is explained.
+// Selection selects what is explained.
 type Selection struct {
 	// Object is Kind/name; "" is every object of the file.
 	Object string
@@ -268,27 +268,26 @@ func (e *explainer) selected() ([]Line, error) {
 	return lines, nil
 }
 
-// suggestion names the fields beside one that is not there, or else beside the nearest
-// field around it.
+// suggestion lists the existing siblings of a field that does not exist, or else the siblings of
+// its nearest parent.
 func suggestion(fields []string, field string) string {
-	var near []string
-	for at := field; at != "" && len(near) == 0; at = parent(at) {
+	var siblings []string
+	for at := field; at != "" && len(siblings) == 0; at = parent(at) {
 		for _, f := range fields {
 			if parent(f) == parent(at) {
-				near = append(near, f)
+				siblings = append(siblings, f)
 			}
 		}
 	}
-	slices.Sort(near)
-	near = slices.Compact(near)
-	if len(near) == 0 {
+	slices.Sort(siblings)
+	siblings = slices.Compact(siblings)
+	if len(siblings) == 0 {
 		return ": leave the field out to see them all"
 	}
-	return ": there is " + strings.Join(near[:min(len(near), 8)], ", ")
+	return ": there is " + strings.Join(siblings[:min(len(siblings), 8)], ", ")
 }
 
-// parent is the field that another one is in. A key that contains dots is
-// in brackets.
+// parent returns the field that contains another one. A key that contains dots is in brackets.
 func parent(field string) string {
 	if strings.HasSuffix(field, "]") {
 		return field[:max(0, strings.LastIndexByte(field, '['))]

@@ -18,16 +18,16 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// maxTries bounds how many fields are tried. What is left is explained by its
-// resource.
+// maxTries is the maximum number of fields that are altered. The remaining values are explained by
+// their resource.
 const maxTries = 256
 
-// fields explains what resources that expand lead to by their single fields, and by
-// those of the configuration: it alters one after the other, adds those that are
-// left out, and notes where the render differs.
+// fields explains the lines that expanding resources lead to by single fields of the resources and
+// of the configuration. It alters one field at a time, adds omitted ones, and records which lines
+// of the render differ.
 func (e *explainer) fields(resources []candidate, open []bool) error {
 	tries := 0
-	try := func(o *krm.Object, all []trial, of string, by identity.Input,
+	try := func(o *krm.Object, all []trial, prefix string, by identity.Input,
 		stages func(text []byte) (*render.Stages, error)) error {
 		for _, t := range all {
 			if tries++; tries > maxTries {
@@ -37,14 +37,14 @@ func (e *explainer) fields(resources []candidate, open []bool) error {
 			if err != nil {
 				return err
 			}
-			p := identity.Provenance{Setting: of + t.field, By: by, File: o.Origin.File,
+			p := identity.Provenance{Setting: prefix + t.field, By: by, File: o.Origin.File,
 				Line: o.LineOf(t.field)}
 			if t.added() {
-				p = identity.Provenance{Setting: of + t.field, By: identity.ByDefault}
+				p = identity.Provenance{Setting: prefix + t.field, By: identity.ByDefault}
 			}
 			if text != nil {
-				e.compare(text, func(_ *explained, s span, _ string, there bool) {
-					e.leadsTo(s, p, there, open)
+				e.compare(text, func(_ *explained, s span, _ string, exists bool) {
+					e.leadsTo(s, p, exists, open)
 				})
 			}
 		}
@@ -85,8 +85,8 @@ func (e *explainer) fields(resources []candidate, open []bool) error {
 		})
 }
 
-// configuration returns the configuration as its author wrote it, an empty one if there is none,
-// and nil if nobody wrote it.
+// configuration returns the configuration as its author wrote it, an empty one if there is none, or
+// nil if it has no author.
 func (e *explainer) configuration() *krm.Object {
 	if e.opt.Config != nil {
 		o, _ := e.opt.Config.Origin.Text.(*krm.Object)
@@ -97,7 +97,7 @@ func (e *explainer) configuration() *krm.Object {
 	return config.Origin.Text.(*krm.Object)
 }
 
-// kindOf returns the kind of a resource that expands, or that such a resource refers to.
+// kindOf returns the kind of a resource that expands, or to which one refers.
 func (e *explainer) kindOf(ref finding.Ref) (contract.Kind, bool) {
 	group := (&krm.Object{Ref: ref}).Group()
 	for _, row := range e.stages.Rows() {
@@ -112,32 +112,32 @@ func (e *explainer) kindOf(ref finding.Ref) (contract.Kind, bool) {
 	return contract.Kind{}, false
 }
 
-// leadsTo notes a field as the cause of a value that differs with another value of it. A field
-// says more than the resource that it is of.
-func (e *explainer) leadsTo(s span, p identity.Provenance, there bool, open []bool) {
+// leadsTo records a field as the cause of a value that differs with another value of the field. A
+// field replaces its resource as the cause.
+func (e *explainer) leadsTo(s span, p identity.Provenance, exists bool, open []bool) {
 	if !open[s.entry] || strings.HasSuffix(s.field, "["+keys.Source+"]") ||
-		!there && byDefault(p) { // it is not what is left out that makes it go
+		!exists && byDefault(p) { // an omitted field cannot be why the line exists
 		return
 	}
-	if l := &e.lines[s.entry]; !there && l.Presence {
+	if l := &e.lines[s.entry]; !exists && l.Presence {
 		l.Because = slices.DeleteFunc(l.Because, func(b identity.Provenance) bool {
 			return strings.HasPrefix(p.Setting, b.Setting+" ")
 		})
 	}
-	e.because(s.entry, p, !there)
+	e.because(s.entry, p, !exists)
 }
 
-// trial is a field with values that it does not have.
+// trial is a field with values to try in place of its own.
 type trial struct {
 	field        string
 	path, values []string
-	tag          string // of a field that the author left out
+	tag          string // of a field that the author omitted
 }
 
 func (t *trial) added() bool { return t.tag != "" }
 
-// trials returns the trials of an object: of all values below some fields, and of fields of its
-// type that are left out.
+// trials returns the trials for an object: all values below some fields, and omitted fields of its
+// type.
 func trials(o *krm.Object, fields reflect.Type, below ...string) (all []trial) {
 	add := func(t trial) {
 		if slices.ContainsFunc(below, func(b string) bool { return text.Inside(t.field, b) }) {
@@ -148,7 +148,7 @@ func trials(o *krm.Object, fields reflect.Type, below ...string) (all []trial) {
 		add(trial{field: n.Path(), path: path, values: others(n)})
 	})
 	if fields != nil {
-		leftOut(fields, nil, func(path, values []string, tag string) {
+		omitted(fields, nil, func(path, values []string, tag string) {
 			if field := strings.Join(path, "."); !o.Has(field) {
 				add(trial{field, path, values, tag})
 			}
@@ -157,8 +157,8 @@ func trials(o *krm.Object, fields reflect.Type, below ...string) (all []trial) {
 	return all
 }
 
-// first renders the file with the first value of a field that renders, or without the field, and
-// returns nil if nothing does.
+// first renders the file with the first value of a field that renders, or without the field. It
+// returns nil if none renders.
 func (e *explainer) first(t *trial, o *krm.Object,
 	stages func(text []byte) (*render.Stages, error)) ([]byte, error) {
 	for i := range len(t.values) + 1 {
@@ -184,8 +184,9 @@ func (e *explainer) first(t *trial, o *krm.Object,
 	return nil, nil
 }
 
-// text writes an object with one of the values, or, behind the last, without the field that the
-// author wrote in a mapping; nil where that cannot be.
+// text returns an object with the value of index i. After the last value it returns the object
+// without the field if the author wrote it in a mapping. It returns nil if the object cannot be
+// changed.
 func (t *trial) text(o *krm.Object, i int) []byte {
 	tree, err := o.Parse()
 	if err != nil {
@@ -229,7 +230,7 @@ func eachScalar(n krm.Node, path []string, visit func(n krm.Node, path []string)
 	}
 }
 
-// others returns other values of a scalar. Not each suits its field.
+// others returns other values of a scalar. Not every value suits the field.
 func others(n krm.Node) []string {
 	value := n.Text()
 	number, err := strconv.Atoi(value)
@@ -244,8 +245,8 @@ func others(n krm.Node) []string {
 	return []string{value + "x", "1" + value}
 }
 
-// leftOut visits the fields of a type that hold one value, through its structs.
-func leftOut(t reflect.Type, path []string, visit func(path, values []string, tag string)) {
+// omitted visits the fields of a type that contain one value, through its structs.
+func omitted(t reflect.Type, path []string, visit func(path, values []string, tag string)) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -254,7 +255,7 @@ func leftOut(t reflect.Type, path []string, visit func(path, values []string, ta
 		for i := range t.NumField() {
 			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 			if name != "" && name != "-" && len(path) < 6 && (len(path) > 0 || name == "spec") {
-				leftOut(t.Field(i).Type, append(slices.Clip(path), name), visit)
+				omitted(t.Field(i).Type, append(slices.Clip(path), name), visit)
 			}
 		}
 	case reflect.Bool:

@@ -19,24 +19,24 @@ type explained struct {
 	krm.Object
 	text     []byte
 	from, to int // its lines in the file, from 0
-	// spans are its values in the order of their lines, and values their texts by their fields.
+	// spans are its values in the order of their lines, and values the texts of fields.
 	spans  []span
 	values map[string]string
-	// settings are those of the workload that it is or that it was made for, by their names.
+	// settings of the workload that it is, or from which it was generated, by name.
 	settings map[string]identity.Setting
 }
 
-// span is a value of a rendered object with the lines that it begins and ends on.
+// span is a value of a rendered object with its first and last line.
 type span struct {
 	field    string
 	line     int // in the file, from 0
-	to       int // behind its last line
+	to       int // after its last line
 	function string
 	entry    int // among explainer.lines
 	leaf     bool
 }
 
-// attribute finds the function that set each value, and fills in the lines.
+// attribute determines the function that set each value, and fills in the lines.
 func (e *explainer) attribute(versions map[finding.Ref]*render.Versions) {
 	for _, line := range linesOf(string(e.rendered)) {
 		e.lines = append(e.lines, Line{Line: len(e.lines) + 1, Text: line, Function: Author})
@@ -79,7 +79,7 @@ func linesOf(text string) []string {
 	return strings.Split(strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\n"), "\n")
 }
 
-// close sets the end of each value: where the next value that is not inside of it begins.
+// close sets the end of each value, which is the start of the next value outside of it.
 func (x *explained) close() {
 	for i := range x.spans {
 		s := &x.spans[i]
@@ -93,8 +93,8 @@ func (x *explained) close() {
 	}
 }
 
-// fill writes what is known of the object's values into their lines. A line with several values,
-// for instance the dash of an item with its first field, is explained by the last one.
+// fill records the object's values in their lines. A line with several values, for instance the
+// dash of an item with its first field, is explained by the last one.
 func (e *explainer) fill(x *explained) {
 	for _, s := range x.spans {
 		for line := s.line; line < e.height && (line == s.line || s.leaf && line < s.to); line++ {
@@ -103,7 +103,7 @@ func (e *explainer) fill(x *explained) {
 		}
 	}
 	e.share(x)
-	// Comments and apiVersion lines of a generated object are its function's.
+	// Comments and apiVersion lines of a generated object belong to its function.
 	if len(x.spans) == 0 || x.spans[0].function == Author {
 		return
 	}
@@ -117,8 +117,8 @@ func (e *explainer) fill(x *explained) {
 	}
 }
 
-// share gives an entry to each of the values that functions set on a line with others, in flow
-// style. The line itself is the author's if one of its values is.
+// share adds an entry for each of the values that functions set on one line in flow style. The line
+// itself is the author's if one of its values is.
 func (e *explainer) share(x *explained) {
 	leaves, authored := make(map[int]int), make(map[int]bool)
 	for _, s := range x.spans {
@@ -147,10 +147,10 @@ func (e *explainer) share(x *explained) {
 	}
 }
 
-// sources sets the author's lines to their numbers in the author's file: in the same order, the
-// next line with the same text. A file that was rendered before has them where they are.
+// sources sets the author's lines to their numbers in the author's file: the next line with the
+// same text, in the same order. In a file that a render left unchanged the numbers are equal.
 func (e *explainer) sources() {
-	// lines by their text, and by their key
+	// Lines of the author's file by text and by key.
 	texts, firsts := make(map[string][]int), make(map[string][]int)
 	for i, text := range linesOf(string(e.source)) {
 		texts[text] = append(texts[text], i)
@@ -165,7 +165,7 @@ func (e *explainer) sources() {
 			continue
 		}
 		candidates := [][]int{texts[l.Text], texts[strings.TrimPrefix(l.Text, render.ConsumedLine)]}
-		if e.shared[i] { // functions may have added to the line
+		if e.shared[i] { // functions may have extended the line
 			key, _, _ := strings.Cut(l.Text, ":")
 			candidates = [][]int{firsts[key]}
 		}

@@ -13,18 +13,18 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// ForCluster returns a rendered file without the objects that are for tools, which not every
-// consumer leaves out, and the number of objects that are left. A file with nothing to leave out
-// keeps its bytes, and one with nothing else has no text.
+// ForCluster returns a rendered file without the objects for tools, which not every consumer omits,
+// and the number of remaining objects. A file without such objects keeps its bytes; a file with no
+// other objects becomes empty.
 func ForCluster(f render.File) (text []byte, objects int, err error) {
-	if all, left := locals(f.Data); left == 0 {
+	if all, local := locals(f.Data); local == 0 {
 		return f.Data, all, nil
 	}
 	return withObjects(f.Data)
 }
 
-// withObjects returns the documents of a stream that have objects for a cluster, and the number of
-// these objects.
+// withObjects returns the documents of a stream that contain objects for a cluster, and the number
+// of these objects.
 func withObjects(stream []byte) (text []byte, objects int, err error) {
 	var out bytes.Buffer
 	for d := range krm.Documents(stream) {
@@ -46,7 +46,7 @@ func withObjects(stream []byte) (text []byte, objects int, err error) {
 	return out.Bytes(), objects, nil
 }
 
-// locals counts the objects of a text, and those that stay in their package.
+// locals counts the objects of a text, and the objects among them that stay in the package.
 func locals(text []byte) (all, local int) {
 	render.Objects(render.File{Data: text}, func(o *krm.Object) {
 		all++
@@ -57,14 +57,14 @@ func locals(text []byte) (all, local int) {
 	return all, local
 }
 
-// Local reports whether an object stays in its package: it is of a kind that is for
-// tools, or is annotated config.kubernetes.io/local-config with anything but "false".
+// Local reports whether an object stays in its package: its kind is for tools, or it is annotated
+// config.kubernetes.io/local-config with a value other than "false".
 func Local(o *krm.Object) bool {
 	value, ok := o.Annotation(krm.LocalConfig)
 	return render.LocalKind(o) || ok && value != "false"
 }
 
-// withoutItems returns a list without the items that stay in their package.
+// withoutItems returns a list without the items that stay in the package.
 func withoutItems(list []byte) ([]byte, error) {
 	tree, err := yaml.Parse(string(list))
 	if err != nil {
@@ -80,7 +80,7 @@ func withoutItems(list []byte) ([]byte, error) {
 	return []byte(text), err
 }
 
-// dropItems drops them from a list, and from the lists in it.
+// dropItems drops these items from a list and from the lists in it.
 func dropItems(list *yaml.RNode) error {
 	items := list.Field("items")
 	if items == nil || items.Value.YNode().Kind != yaml.SequenceNode {

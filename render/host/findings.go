@@ -21,12 +21,11 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Formats are the ways to write findings.
+// Formats returns the names of the formats of findings.
 func Formats() []string { return []string{"text", "json", "sarif", "github", "gitlab"} }
 
-// WriteFindings writes findings as text for people, as JSON, as SARIF 2.1.0 for
-// code scanning, as GitHub workflow commands that annotate a pull request, or as
-// GitLab's Code Quality report.
+// WriteFindings writes findings as text for people, as JSON, as SARIF 2.1.0 for code scanning, as
+// GitHub workflow commands that annotate a pull request, or as GitLab's Code Quality report.
 func WriteFindings(w io.Writer, format string, findings []finding.Finding) error {
 	switch format {
 	case "text":
@@ -56,11 +55,11 @@ func WriteFindings(w io.Writer, format string, findings []finding.Finding) error
 	return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
 }
 
-// place is a line of a file, as messages name other objects.
+// place matches a line of a file in a message, such as another object's.
 var place = text.Pattern(`(\(?)([^\s():]+):(\d+)\b`)
 
-// namesPlace reports whether a text may have a place, which most have not: the
-// pattern takes longer than all else that is done to a finding.
+// namesPlace reports whether a text may contain a place. Most do not, and the pattern takes longer
+// than all other processing of a finding.
 func namesPlace(text string) bool {
 	for i := 1; i < len(text); i++ {
 		if text[i-1] == ':' && '0' <= text[i] && text[i] <= '9' {
@@ -70,15 +69,15 @@ func namesPlace(text string) bool {
 	return false
 }
 
-// From names the files of a package as they are found from another folder than
-// its root: folder leads from there to the root. Files are those of the package;
-// others, such as a configuration that was named, stay.
+// From renames the files of a package in findings for a reader in another folder, from which the
+// path folder leads to the package's root. Other files, for example a configuration, keep their
+// names.
 func From(folder string, files []render.File, findings []finding.Finding) []finding.Finding {
 	own := make(map[string]bool, len(files))
 	for _, f := range files {
 		own[f.Path] = true
 	}
-	there := func(file string) string {
+	relative := func(file string) string {
 		return filepath.ToSlash(filepath.Join(folder, filepath.FromSlash(file)))
 	}
 	moved := func(text string) string {
@@ -90,22 +89,22 @@ func From(folder string, files []render.File, findings []finding.Finding) []find
 			if !own[m[2]] {
 				return p
 			}
-			return m[1] + there(m[2]) + ":" + m[3]
+			return m[1] + relative(m[2]) + ":" + m[3]
 		})
 	}
 	findings = slices.Clone(findings)
 	for i := range findings {
 		f := &findings[i]
 		if own[f.File] {
-			f.File = there(f.File)
+			f.File = relative(f.File)
 		}
 		f.Message, f.Hint = moved(f.Message), moved(f.Hint)
 	}
 	return findings
 }
 
-// withoutLines takes the lines of a host's stream, which its author has never
-// seen, out of findings. The file is what the host says, or none.
+// withoutLines removes the lines of a host's stream from findings, because the author never sees
+// that stream. The file is the one that the host names, or none.
 func withoutLines(findings []finding.Finding) {
 	without := func(text string) string {
 		text = inStream().ReplaceAllString(text, "")
@@ -128,7 +127,7 @@ func withoutLines(findings []finding.Finding) {
 	}
 }
 
-// inStream is the place of an item for which the host names no file.
+// inStream matches the place of an item for which the host names no file.
 var inStream = text.Pattern(` \(-:\d+\)|(?: in|:)? -:\d+\b`)
 
 func writeJSON(w io.Writer, v any) error {
@@ -138,7 +137,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// textOf is a finding without its place in a file, its hint behind a word.
+// textOf returns the text of a finding without its file; hint separates its hint.
 func textOf(f finding.Finding, hint string) string {
 	text := f.Message
 	if f.Field != "" {
@@ -150,7 +149,7 @@ func textOf(f finding.Finding, hint string) string {
 	return text
 }
 
-// workflowCommand escapes as GitHub's workflow commands demand.
+// workflowCommand returns a finding as a GitHub workflow command, escaped as GitHub requires.
 func workflowCommand(f finding.Finding) string {
 	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning",
 		finding.Info: "notice"}[f.Severity]
@@ -163,7 +162,7 @@ func workflowCommand(f finding.Finding) string {
 
 type object map[string]any
 
-// sarif follows the schema of SARIF 2.1.0.
+// sarif returns findings in the schema of SARIF 2.1.0.
 func sarif(findings []finding.Finding) object {
 	level := map[finding.Severity]string{finding.Error: "error", finding.Warning: "warning",
 		finding.Info: "note"}
@@ -196,21 +195,20 @@ func sarif(findings []finding.Finding) object {
 	}
 }
 
-// codeQuality follows GitLab's Code Quality report, a subset of Code Climate's. A
-// fingerprint has no line number, so that a finding that moves is not a new one;
-// the second of two that are alike has another one. Every entry needs a path: it is
-// "." for what has none.
+// codeQuality returns findings as GitLab's Code Quality report, a subset of Code Climate's. A
+// fingerprint has no line number, so that a finding that moves stays the same. Equal findings are
+// numbered. Every entry needs a path, which is "." for findings without a file.
 func codeQuality(findings []finding.Finding) []object {
 	severity := map[finding.Severity]string{finding.Error: "critical", finding.Warning: "minor",
 		finding.Info: "info"}
 	entries := []object{}
-	alike := make(map[string]int)
+	count := make(map[string]int)
 	for _, f := range findings {
 		text, file := textOf(f, " Hint: "), cmp.Or(f.File, ".")
-		what := fmt.Sprintf("%q",
+		key := fmt.Sprintf("%q",
 			[]string{f.Rule, file, f.Object.String(), place().ReplaceAllString(text, "$1$2")})
-		alike[what]++
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", what, alike[what]))
+		count[key]++
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", key, count[key]))
 		entries = append(entries, object{
 			"description": text, "check_name": f.Rule, "fingerprint": hex.EncodeToString(sum[:]),
 			"severity": severity[f.Severity],
@@ -220,8 +218,8 @@ func codeQuality(findings []finding.Finding) []object {
 	return entries
 }
 
-// result is a finding in a ResourceList, as the KRM Functions Specification
-// has it. It has no line numbers: they are in the tags.
+// result is a finding in a ResourceList by the KRM Functions Specification. It has no line number,
+// which is in the tags.
 type result struct {
 	Message     string            `yaml:"message"`
 	Severity    string            `yaml:"severity"`

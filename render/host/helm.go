@@ -10,15 +10,15 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// nothing is what Helm gets for a release without objects. Helm 4 takes an empty
-// output for a failure.
+// nothing is the output for a release without objects, because Helm 4 treats an empty output as a
+// failure.
 const nothing = "# This release has no objects.\n"
 
-// Helm renders the manifests of a release as Helm passes them to a post-renderer, and returns what
-// Helm is to install: no custom resources that were consumed, and nothing that is annotated
-// config.kubernetes.io/local-config. Findings name templates of the chart; with an error among them
-// out is nil. For a stream without objects it returns a comment. It is an error if the stream has
-// objects and none is for a cluster: Helm would delete the release's.
+// Helm renders the manifests of a release as Helm passes them to a post-renderer, and returns the
+// manifests to install, without consumed custom resources and objects annotated
+// config.kubernetes.io/local-config. Findings name templates of the chart. If one is an error, out
+// is nil. For a stream without objects it returns a comment. It returns an error if the stream has
+// objects and none is for a cluster, because Helm would then delete the objects of the release.
 func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Finding, err error) {
 	in := render.File{Path: "-", Data: stream}
 	passed, _ := locals(stream)
@@ -36,8 +36,8 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Fin
 	if finding.Failed(findings) {
 		return nil, findings, nil
 	}
-	// Documents without objects, such as what is left of a custom resource, go as well: Helm
-	// keeps its manifests in a Secret, which has a limit.
+	// Documents without objects, for example the rest of a custom resource, are dropped as well:
+	// Helm stores its manifests in a Secret, whose size is limited.
 	out, objects, err := withObjects(rendered.Data)
 	switch {
 	case err != nil:
@@ -51,8 +51,8 @@ func Helm(stream []byte, opt render.Options) (out []byte, findings []finding.Fin
 	return []byte(nothing), findings, nil
 }
 
-// nameTemplates puts the chart's templates in the places of findings. Their lines are
-// those of a stream that nobody has seen.
+// nameTemplates replaces the places of findings by the chart's templates, because no user sees the
+// lines of the stream.
 func nameTemplates(stream []byte, findings []finding.Finding) {
 	if len(findings) == 0 {
 		return
@@ -73,14 +73,14 @@ func nameTemplates(stream []byte, findings []finding.Finding) {
 	}
 }
 
-// template is where the manifests of a template begin.
+// template is the line of a stream where the manifests of a chart's template begin.
 type template struct {
 	line int
 	name string
 }
 
-// templates finds them by the comment that Helm 3 writes before each manifest, or the
-// annotation that Helm 4 adds to it.
+// templates returns the templates of a stream. It finds them by the comment that Helm 3 writes
+// before each manifest, or by the annotation that Helm 4 adds to it.
 func templates(stream []byte) (all []template) {
 	start, line := 1, 0
 	for text := range bytes.Lines(stream) {

@@ -21,13 +21,12 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// listVersions are the ResourceLists of the KRM Functions Specification, and of
-// the time before its first version.
+// listVersions are the versions of ResourceLists in the KRM Functions Specification, and before its
+// first version.
 var listVersions = []string{"config.kubernetes.io/v1", "config.kubernetes.io/v1beta1",
 	"config.kubernetes.io/v1alpha1"}
 
-// IsResourceList reports whether a stream is what a host passes to a KRM
-// function.
+// IsResourceList reports whether a stream is the input that a host passes to a KRM function.
 func IsResourceList(data []byte) bool {
 	if !bytes.Contains(data[:min(len(data), 4<<10)], []byte("ResourceList")) &&
 		!bytes.Contains(data[max(0, len(data)-4<<10):], []byte("ResourceList")) {
@@ -42,20 +41,20 @@ func IsResourceList(data []byte) bool {
 	return yaml.Unmarshal(data, &head) == nil && head.Kind == "ResourceList"
 }
 
-// List is a ResourceList on its way through a function.
+// List is a ResourceList that a function processes.
 type List struct {
 	data []byte
-	// Config is the functionConfig, nil where the host passes none.
+	// Config is the functionConfig; nil if the host passes none.
 	Config *api.RenderConfig
-	// Findings are about the functionConfig.
+	// Findings on the functionConfig.
 	Findings []finding.Finding
 }
 
-// listFields are those of a ResourceList.
+// listFields are the fields of a ResourceList.
 var listFields = []string{"apiVersion", "kind", "metadata", "items", "functionConfig", "results"}
 
-// ReadList reads a ResourceList. Its functionConfig is a RenderConfig, or a
-// ConfigMap whose data holds the RenderConfig's plain settings.
+// ReadList parses a ResourceList. Its functionConfig is a RenderConfig, or a ConfigMap whose data
+// contains plain settings of a RenderConfig.
 func ReadList(data []byte) (*List, error) {
 	if !utf8.Valid(data) {
 		valid := bytes.ToValidUTF8(data, nil)
@@ -68,7 +67,7 @@ func ReadList(data []byte) (*List, error) {
 	}
 	_, from, to, ok := krm.Items(data, krm.FirstStart(data), len(data))
 	if !ok {
-		// JSON, flow style, or no items: write it in block style.
+		// JSON, flow style, or no items: convert it to block style.
 		n, err := yaml.Parse(string(data))
 		if err != nil {
 			return nil, fmt.Errorf("reading the ResourceList: %w", err)
@@ -128,7 +127,7 @@ func ReadList(data []byte) (*List, error) {
 		}
 		return nil, twice(line, key)
 	}
-	// a value that its tag forbids, say
+	// A value may contradict its tag.
 	if err := frame.YNode().Decode(&map[string]any{}); err != nil {
 		return nil, fmt.Errorf("reading the ResourceList: %w", err)
 	}
@@ -136,14 +135,14 @@ func ReadList(data []byte) (*List, error) {
 		l.data = withoutResults(data)
 	}
 	l.Config, l.Findings, err = functionConfig(frame.Field("functionConfig"))
-	// nobody looks at the items then, which go back as they are
+	// The items are then not read, and returned unchanged.
 	if err == nil && finding.Failed(l.Findings) {
 		err = checkItems(l.data)
 	}
 	return l, err
 }
 
-// checkItems finds what keeps a host from reading a list.
+// checkItems returns an error if a host could not read a list.
 func checkItems(data []byte) error {
 	n, err := yaml.Parse(string(data))
 	if err != nil {
@@ -160,7 +159,7 @@ func twice(line int, key string) error {
 		"mapping: remove one of the two", line, key)
 }
 
-// plainKeys takes the quotes off keys, as JSON has them.
+// plainKeys removes the quotes from keys, which JSON has.
 func plainKeys(n *yaml.Node) {
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
@@ -194,9 +193,9 @@ func functionConfig(field *yaml.MapNode) (*api.RenderConfig, []finding.Finding, 
 	return config, findings, nil
 }
 
-// WithSettings changes a configuration, nil for the defaults, by plain settings
-// of a RenderConfig's spec: the form that kpt makes of a function's configMap,
-// and Argo CD of parameters. from names their origin in findings.
+// WithSettings sets plain settings of a RenderConfig's spec in a configuration; nil is the
+// defaults. kpt passes settings in this form as a function's configMap, and Argo CD as parameters.
+// from names their origin in findings.
 func WithSettings(config *api.RenderConfig, settings map[string]string,
 	from string) (*api.RenderConfig, []finding.Finding, error) {
 	if config == nil {
@@ -225,14 +224,14 @@ func WithSettings(config *api.RenderConfig, settings map[string]string,
 	return config, findings, nil
 }
 
-// Render runs the functions over the items. With an error among the findings
-// the items are the input's. Either way the findings are in the results.
+// Render runs the functions on the items. If a finding is an error, it returns the items unchanged.
+// The results always contain the findings.
 func (l *List) Render(opt render.Options) (out []byte, findings []finding.Finding,
 	stats render.Stats, err error) {
 	return l.Run(opt, render.Stream)
 }
 
-// Run passes the items through Stream, Uninject or anything of their shape.
+// Run passes the items to render.Stream, render.Uninject or a similar function.
 func (l *List) Run(opt render.Options,
 	do func(render.Source, render.Options,
 		render.Sink) ([]finding.Finding, render.Stats, error)) (out []byte,
@@ -251,7 +250,7 @@ func (l *List) Run(opt render.Options,
 			return nil, nil, stats, err
 		}
 		for _, f := range found {
-			if f.Rule == render.SyntaxRule { // echoed, it would not be a list
+			if f.Rule == render.SyntaxRule { // the output would not be a list
 				return nil, nil, stats, fmt.Errorf("reading the ResourceList: line %d: %s: %s",
 					f.Line, f.Message, f.Hint)
 			}
@@ -261,7 +260,7 @@ func (l *List) Run(opt render.Options,
 	}
 	if finding.Failed(findings) {
 		out = l.data
-		if _, err := yaml.Parse(string(out)); err != nil { // echoed, it would not be a list
+		if _, err := yaml.Parse(string(out)); err != nil { // the output would not be a list
 			return nil, nil, stats, fmt.Errorf("reading the ResourceList: %w", err)
 		}
 	}
@@ -278,8 +277,7 @@ func (l *List) Run(opt render.Options,
 	return out, findings, stats, nil
 }
 
-// withoutResults drops the results of an earlier function, which its host has
-// already seen.
+// withoutResults drops the results of an earlier function, which the host already has.
 func withoutResults(list []byte) []byte {
 	i := bytes.Index(list, []byte("\nresults:"))
 	if i < 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// objects are those of the file that was asked for last.
+// objects caches the objects of the file that was requested last.
 type objects struct {
 	file string
 	all  []*krm.Object
@@ -23,7 +23,7 @@ type objects struct {
 func (s *objects) of(file string, read func(file string) ([]byte, error)) []*krm.Object {
 	if file != s.file {
 		s.file, s.all = file, nil
-		if data, err := read(file); err == nil { // else a file that a render puts beside another
+		if data, err := read(file); err == nil { // else a file that only the render creates
 			render.Objects(render.File{Path: file, Data: data},
 				func(o *krm.Object) { s.all = append(s.all, o) })
 		}
@@ -31,8 +31,8 @@ func (s *objects) of(file string, read func(file string) ([]byte, error)) []*krm
 	return s.all
 }
 
-// author finds where a value of an object comes from: what the object was in the
-// source, what it was made for, or the patch that sets the value.
+// author returns the origin of a value of a built object: the object in the source, the resource
+// from which it was generated, or the patch that sets the value.
 func (l *linter) author(u *unit, o *krm.Object, at krm.Node) lintrules.Authored {
 	if u.root == "" {
 		return l.wrote(o, at)
@@ -55,29 +55,29 @@ func (l *linter) author(u *unit, o *krm.Object, at krm.Node) lintrules.Authored 
 	return found
 }
 
-// source finds the object of a file that kustomize made one of, which may have been
-// given another name and namespace.
-func source(of []*krm.Object, made *krm.Object) (found *krm.Object) {
-	var alike []*krm.Object
-	for _, o := range of {
+// source returns the object of a file from which kustomize built an object. kustomize may have
+// changed its name and namespace.
+func source(candidates []*krm.Object, built *krm.Object) (found *krm.Object) {
+	var sameKind []*krm.Object
+	for _, o := range candidates {
 		switch {
-		case o.Kind != made.Kind:
+		case o.Kind != built.Kind:
 			continue
-		case o.Name == made.Name:
+		case o.Name == built.Name:
 			return o
-		case strings.Contains(made.Name, o.Name) && (found == nil || len(o.Name) > len(found.Name)):
+		case strings.Contains(built.Name, o.Name) && (found == nil || len(o.Name) > len(found.Name)):
 			found = o
 		}
-		alike = append(alike, o)
+		sameKind = append(sameKind, o)
 	}
-	if found == nil && len(alike) == 1 {
-		return alike[0]
+	if found == nil && len(sameKind) == 1 {
+		return sameKind[0]
 	}
 	return found
 }
 
-// wrote finds what a rendered object was in the source: itself, or what it was made
-// for. Of two with one name it is the one that has the value.
+// wrote returns the origin of a rendered object in the source: the object itself, or the resource
+// from which it was generated. Of two objects with one name it returns the one with the value.
 func (l *linter) wrote(o *krm.Object, at krm.Node) (found lintrules.Authored) {
 	authors := l.authors.of(o.Origin.File, l.src.Content)
 	for _, a := range authors {
@@ -102,8 +102,8 @@ func (l *linter) wrote(o *krm.Object, at krm.Node) (found lintrules.Authored) {
 
 var index = regexp.MustCompile(`\[(\d+)\]`)
 
-// sets finds what in a patch sets a value of an object: a strategic merge patch by
-// the same fields, and a JSON patch by its path.
+// sets returns the place in a patch that sets a value of an object: the same field of a strategic
+// merge patch, or the path of a JSON patch.
 func (p patch) sets(o *krm.Object, at krm.Node) lintrules.Authored {
 	var by lintrules.Authored
 	render.Objects(render.File{Path: p.file, Data: p.text}, func(merge *krm.Object) {

@@ -25,21 +25,21 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Limits of what one kustomization builds: kustomize's time grows with the square
-// of the number of objects.
+// Limits of one kustomization's input. kustomize's time grows with the square of the number of
+// objects.
 const (
 	maxBuiltObjects = 2000
 	maxBuiltBytes   = 32 << 20
 )
 
-// kustomization is one of a source.
+// kustomization is a kustomization of a source.
 type kustomization struct {
 	file      string // its path in the source
 	component bool
-	names     []string // paths of files and folders that it names, in the source
+	names     []string // files and folders that it names, as paths in the source
 }
 
-// kustomizations reads those of a source, by folder.
+// kustomizations returns the kustomizations of a source by folder.
 func kustomizations(src render.Source, opt *render.Options) (map[string]*kustomization, error) {
 	all := make(map[string]*kustomization)
 	for _, f := range src.Files {
@@ -74,8 +74,8 @@ var pathFields = []string{"resources", "bases", "components", "crds", "configura
 var freeText = []string{"literals", "labels", "annotations", "commonlabels", "commonannotations",
 	"pairs", "images", "options", "patch", "metadata", "vars"}
 
-// eachString calls visit for each text of a kustomization that may name a file,
-// with the field that it is in. A generator's KEY=FILE names the file.
+// eachString calls visit for each string of a kustomization that may name a file, with its field. A
+// generator's KEY=FILE names the file.
 func eachString(field string, value any, visit func(field, text string)) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -96,8 +96,8 @@ func eachString(field string, value any, visit func(field, text string)) {
 	}
 }
 
-// roots returns the kustomizations that no other one builds upon, and the files that
-// any one names. Of those that build upon each other in a circle one is a root.
+// roots returns the kustomizations that no other kustomization includes, and the files that any of
+// them names. If kustomizations include each other, one of them is a root.
 func roots(all map[string]*kustomization) (found []*kustomization, named map[string]bool) {
 	named = make(map[string]bool)
 	for _, k := range all {
@@ -134,24 +134,24 @@ type patch struct {
 	text []byte
 }
 
-// builder is the file system of one build by kustomize: rendered manifests in the
-// place of their author's, everything else as it is on the disk. It cannot be
-// written, and what kustomize would fetch from elsewhere or start is not in it.
+// builder is the read-only file system of one build by kustomize. It contains the rendered
+// manifests in place of the originals, and all other files of the disk. It excludes what kustomize
+// would fetch or execute.
 type builder struct {
 	filesys.FileSystem
-	root      string            // absolute, without links
-	manifests map[string][]byte // rendered, by their paths in the source
+	root      string            // absolute, without symbolic links
+	manifests map[string][]byte // rendered, by path in the source
 	asIs      map[string]bool   // files that configure kustomize, by absolute path
 
 	objects, bytes int
 	read           map[string]bool     // files of the source
-	skipped        []lintrules.Unbuilt // what was left out
+	skipped        []lintrules.Unbuilt // excluded parts
 	patches        []patch
-	refused        error // why a file was not given, which kustomize may not pass on
+	refused        error // the first refused read, which kustomize may not return
 }
 
-// build returns what kustomize builds of a kustomization, each object with the file that
-// it comes from, which is below ../ where that is outside of the source.
+// build returns the objects that kustomize builds, each with the file that it comes from. The path
+// begins with ../ if the file is outside of the source.
 func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -160,7 +160,7 @@ func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 	}()
 	b.FileSystem, b.asIs, b.read =
 		filesys.MakeFsOnDisk(), make(map[string]bool), make(map[string]bool)
-	// kustomize prints warnings on deprecated fields
+	// kustomize prints warnings about deprecated fields.
 	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		defer func(stderr *os.File) { os.Stderr = stderr; null.Close() }(os.Stderr)
 		os.Stderr = null
@@ -189,7 +189,7 @@ func (b *builder) build(k *kustomization) (objects []render.File, err error) {
 	return objects, nil
 }
 
-// ReadFile returns what kustomize reads.
+// ReadFile returns the content of a file for kustomize, and records the first error.
 func (b *builder) ReadFile(name string) ([]byte, error) {
 	data, err := b.readFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && b.refused == nil {
@@ -198,7 +198,7 @@ func (b *builder) ReadFile(name string) ([]byte, error) {
 	return data, err
 }
 
-// readFile is ReadFile within the limits.
+// readFile reads a file within the limits.
 func (b *builder) readFile(name string) ([]byte, error) {
 	file := name
 	if relative, err := filepath.Rel(b.root, name); err == nil {
@@ -231,28 +231,28 @@ func (b *builder) readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// remote matches what kustomize takes for a Git repository or fetches by HTTP.
-// helmField matches the fields for which it starts helm.
+// remote matches what kustomize treats as a Git repository or fetches by HTTP. helmField matches
+// the fields for which it runs helm.
 var (
 	remote = regexp.MustCompile(
 		`(?i)^(git::)?((ssh|https?|file):|github\.com[/:]|[a-z][a-z0-9-]*@)`)
 	helmField = regexp.MustCompile(`(?i)^helm`)
 )
 
-// kustomization returns a kustomization without what has to be fetched or started,
-// and with a record of where objects come from.
+// kustomization returns a kustomization without the parts that kustomize would fetch or execute.
+// The result records the origin of objects.
 func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(data, &fields); err != nil {
 		return nil, err
 	}
-	leaveOut := func(what, why string) {
+	exclude := func(part, why string) {
 		line := 1
-		if i := bytes.Index(data, []byte(what)); i >= 0 {
+		if i := bytes.Index(data, []byte(part)); i >= 0 {
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
 		b.skipped = append(b.skipped,
-			lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: what,
+			lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: part,
 				Why: why})
 	}
 	for field, value := range fields {
@@ -262,7 +262,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 			fields[field] = slices.DeleteFunc(list, func(item any) bool {
 				text, _ := item.(string)
 				if remote.MatchString(text) {
-					leaveOut(text, "is not fetched")
+					exclude(text, "is not fetched")
 				}
 				return remote.MatchString(text)
 			})
@@ -273,11 +273,11 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 		case "generators", "transformers", "validators":
 			var plugins []any
 			for _, item := range list {
-				ours, err := b.plugin(filepath.Dir(name), item)
+				own, err := b.plugin(filepath.Dir(name), item)
 				if err != nil {
 					return nil, err
 				}
-				if !ours { // what is built has been rendered
+				if !own { // the input of the build is already rendered
 					plugins = append(plugins, item)
 				}
 			}
@@ -287,7 +287,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 			continue
 		}
 		if helmField.MatchString(field) {
-			leaveOut(field, "is not inflated")
+			exclude(field, "is not inflated")
 			delete(fields, field)
 			continue
 		}
@@ -308,9 +308,9 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 	return yaml.Marshal(fields)
 }
 
-// plugin refuses the configuration of a plugin from which kustomize would read a
-// URL. It starts no programs in any case. A RenderConfig is ours.
-func (b *builder) plugin(folder string, item any) (ours bool, err error) {
+// plugin returns an error for the configuration of a plugin from which kustomize would read a URL.
+// kustomize never executes plugins here. own is true for a RenderConfig.
+func (b *builder) plugin(folder string, item any) (own bool, err error) {
 	text, _ := item.(string)
 	data := []byte(text)
 	if !strings.Contains(text, "\n") {
@@ -327,7 +327,7 @@ func (b *builder) plugin(folder string, item any) (ours bool, err error) {
 	if isConfig(data) {
 		return true, nil
 	}
-	// which may spell anything
+	// A backslash may begin an escape that hides a URL.
 	if bytes.Contains(data, []byte("://")) || bytes.Contains(data, []byte(`\`)) {
 		return false, errors.New(
 			"the configuration of a plugin may name a URL, which is not fetched")
@@ -340,7 +340,7 @@ func isConfig(data []byte) bool {
 	if bytes.Contains(data, []byte("\n---")) || bytes.Contains(data, []byte("\n...")) {
 		return false
 	}
-	text, err := yaml.YAMLToJSONStrict(data) // which refuses a field that is there twice
+	text, err := yaml.YAMLToJSONStrict(data) // refuses duplicate fields
 	if err != nil {
 		return false
 	}
@@ -349,7 +349,8 @@ func isConfig(data []byte) bool {
 		fields["kind"] == "RenderConfig"
 }
 
-// notePatches keeps the patches of a kustomization, to name the one that sets a field.
+// notePatches records the patches of a kustomization, so that findings can name the one that sets a
+// field.
 func (b *builder) notePatches(file string, data []byte, fields map[string]any) {
 	note := func(text string) {
 		if name := path.Join(path.Dir(file), text); !strings.Contains(text, "\n") {

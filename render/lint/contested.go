@@ -11,9 +11,9 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// contests finds fields that one function sets and a later one changes, each
-// pair of functions and kind of field once for the package. Only the files in
-// l.contested are looked at: a function that changes what is there leaves a record.
+// contests returns findings for fields that one function sets and a later one changes, one per pair
+// of functions and kind of field. It reads only the files in l.contested, because a function
+// records that it changes an existing field.
 func (l *linter) contests() (findings []finding.Finding, err error) {
 	if l.rules.Severity(lintrules.ContestedField) == lintrules.Off || len(l.contested) == 0 {
 		return nil, nil
@@ -45,16 +45,16 @@ func (l *linter) contests() (findings []finding.Finding, err error) {
 	return findings, nil
 }
 
-// change is a field that the function first set and the function second, both
-// indices of the pipeline, changed.
+// change is a field that function first set and function second changed. Both are indexes of the
+// pipeline.
 type change struct {
 	finding.Place
 	first, second int
 	was, is       string
 }
 
-// changes finds the fields that two functions set, by object and field. The digest of an image
-// is not one of them.
+// changes returns the fields that two functions set, by object and field. It omits digests of
+// images.
 func changes(file string, objects map[finding.Ref]*render.Versions) (found []change) {
 	for ref, v := range objects {
 		byFunctions := len(v.Texts)

@@ -18,9 +18,9 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Run renders a source in memory and judges what came out by the rules of
-// spec.lint. Its findings, which name the author's lines, join those of the
-// render. Objects that a render refuses are checked as their author wrote them.
+// Run renders a source in memory and checks the result by the rules of spec.lint. Its findings name
+// the author's lines and include those of the render. Objects that the render refuses are checked
+// as written.
 func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats, error) {
 	opt.Workers, opt.ObjectsOnly, opt.Beside = 1, true, true
 	var files []render.File
@@ -59,8 +59,8 @@ func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats
 	return findings, stats, err
 }
 
-// dropReported drops render findings that a lint rule reports more precisely, and what
-// invalid-field finds at a place where the render reports an error.
+// dropReported drops findings of the render that a lint rule reports more precisely, and
+// invalid-field at a place where the render reports an error.
 func dropReported(findings []finding.Finding) []finding.Finding {
 	reported, refused := make(map[finding.Ref]bool), make(map[finding.Place]bool)
 	for _, f := range findings {
@@ -81,22 +81,22 @@ func dropReported(findings []finding.Finding) []finding.Finding {
 type linter struct {
 	src   render.Source
 	opt   *render.Options
-	rules *lintrules.Package // of everything that no kustomization builds
+	rules *lintrules.Package // for everything outside of kustomizations
 
 	authors, rendered objects
 
-	shapes    map[string]bool // of objects that functions overwrote fields of
-	contested map[string]bool // files that have the first object of a shape
+	shapes    map[string]bool // of objects with fields that functions overwrote
+	contested map[string]bool // files with the first object of a shape
 	reported  map[place]*unit
 }
 
-// place is where a rule has reported something.
+// place is the rule and the place of a finding.
 type place struct {
 	rule, file, field string
 	line              int
 }
 
-// unread passes to the rules the text of files that the render could not read.
+// unread passes the text of files that the render could not read to the rules.
 func (l *linter) unread(findings []finding.Finding) {
 	seen := make(map[string]bool)
 	for _, f := range findings {
@@ -110,8 +110,8 @@ func (l *linter) unread(findings []finding.Finding) {
 	}
 }
 
-// check returns the findings on the objects of a unit. Two kustomizations may build
-// one file: what is found at a place in both is reported once.
+// check returns the findings on the objects of a unit. A place that two kustomizations build is
+// reported once.
 func (l *linter) check(u *unit) (findings []finding.Finding) {
 	u.each(func(o *krm.Object) {
 		for _, f := range u.rules.Check(o,
@@ -131,7 +131,7 @@ func (l *linter) check(u *unit) (findings []finding.Finding) {
 	return findings
 }
 
-// authored judges what authors wrote.
+// authored returns the findings on the objects as their authors wrote them.
 func (l *linter) authored() (findings []finding.Finding, err error) {
 	for _, f := range l.src.Files {
 		if f.AsIs || !render.IsManifest(f.Path) || l.opt.Excludes(f.Path) {
@@ -148,23 +148,22 @@ func (l *linter) authored() (findings []finding.Finding, err error) {
 	return findings, nil
 }
 
-// overwritten notes the file of an object that functions overwrote fields of.
-// Those of objects that the same functions made alike are the same, so that the
-// first of them is enough.
+// overwritten records the file of an object with fields that functions overwrote. The fields are
+// the same for all objects that the same functions generated alike, so the first of them is enough.
 func (l *linter) overwritten(o *krm.Object) {
 	fields := krm.Overwritten(o)
 	if fields == "" {
 		return
 	}
 	injected, _ := o.Annotation(keys.Injected)
-	owner, _ := o.Annotation(keys.RenderedFor) // what was expanded is a shape of its own
+	owner, _ := o.Annotation(keys.RenderedFor) // expanded objects have another shape
 	shape := fmt.Sprint(o.Kind, "\n", owner, "\n", injected, "\n", fields)
 	if !l.shapes[shape] {
 		l.shapes[shape], l.contested[o.Origin.File] = true, true
 	}
 }
 
-// each reads all objects of files; the render reports what cannot be read.
+// each visits all objects of files. The render reports files that cannot be read.
 func each(files []render.File, visit func(*krm.Object)) {
 	for _, f := range files {
 		render.Objects(f, visit)

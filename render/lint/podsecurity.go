@@ -12,13 +12,13 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// evaluate asks Kubernetes' own evaluator, with the newest version of its checks, what
-// a level of Pod Security refuses of a pod: of the pod itself, and of each container.
+// evaluate reports what a level of Pod Security forbids in a pod and in each container, by
+// Kubernetes' own evaluator with the newest version of its checks.
 func evaluate(level string, o *krm.Object, template krm.PodTemplate,
 	report func(container string, at krm.Node, message string)) {
 	value, err := o.Value()
 	if err != nil {
-		return // the render reports what cannot be read
+		return // the render reports the error
 	}
 	for field := range strings.SplitSeq(template.Path, ".") {
 		if fields, ok := value.(map[string]any); ok && field != "" {
@@ -27,14 +27,14 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate,
 	}
 	var pod corev1.Pod
 	if text, err := json.Marshal(value); err != nil || json.Unmarshal(text, &pod) != nil {
-		return // not a pod by the API's schema, or not yet: it has variables
+		return // not a pod by the API's schema, or one with variables
 	}
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
-		panic(err) // the checks are those of the library
+		panic(err) // the library's own checks are valid
 	}
-	reported := make(map[string]bool) // reasons, of the pod itself
-	ask := func(spec *corev1.PodSpec, container string, in krm.Node) {
+	reported := make(map[string]bool) // reasons that the pod itself has
+	check := func(spec *corev1.PodSpec, container string, in krm.Node) {
 		for _, r := range evaluator.EvaluatePod(psapi.LevelVersion{Level: psapi.Level(level),
 			Version: psapi.LatestVersion()}, &pod.ObjectMeta, spec) {
 			if r.Allowed || reported[r.ForbiddenReason] {
@@ -50,7 +50,7 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate,
 	}
 	none := pod.Spec
 	none.InitContainers, none.Containers, none.EphemeralContainers = nil, nil, nil
-	ask(&none, "", template.Spec())
+	check(&none, "", template.Spec())
 	for _, list := range [...]string{"initContainers", "containers", "ephemeralContainers"} {
 		i := 0
 		for node := range template.Spec().Get(list).Items() {
@@ -63,7 +63,7 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate,
 			default:
 				one.EphemeralContainers = pod.Spec.EphemeralContainers[i : i+1]
 			}
-			ask(&one, node.Get("name").Text(), node)
+			check(&one, node.Get("name").Text(), node)
 			i++
 		}
 	}
@@ -74,8 +74,8 @@ var (
 	violatedVolume = regexp.MustCompile(`^volumes? "([^"]+)"`)
 )
 
-// violated finds the field of a pod or container that the evaluator's detail names, or
-// the nearest one around it.
+// violated returns the field of a pod or container that the evaluator's detail names, or the
+// nearest existing one around it.
 func violated(in krm.Node, detail string) krm.Node {
 	if m := violatedVolume.FindStringSubmatch(detail); m != nil {
 		return in.Get("volumes").Named("name", m[1])

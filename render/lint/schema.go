@@ -22,17 +22,17 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// schema compares objects of built-in kinds with the types of k8s.io/api, by the rules of the
-// API server's strict decoding.
+// schema compares objects of built-in kinds with the types of k8s.io/api by the rules of the API
+// server's strict decoding.
 type schema struct {
 	fields map[reflect.Type]map[string]reflect.Type
 }
 
-// decoding is that of one object.
+// decoding is the comparison of one object.
 type decoding struct {
 	schema
 	kind   string
-	around []reflect.Type // structs that contain the value at hand, the outermost first
+	around []reflect.Type // structs around the current value, the outermost first
 	report func(at krm.Node, message, hint string)
 }
 
@@ -134,8 +134,8 @@ func (d *decoding) object(n krm.Node, t reflect.Type) {
 	d.around = d.around[:len(d.around)-1]
 }
 
-// meant guesses what an unknown field should be: one with nearly the same name, or one of the
-// same name at another depth.
+// meant returns a hint about an unknown field: a field with a similar name, or with the same name
+// at another depth.
 func (d *decoding) meant(name string, fields map[string]reflect.Type) string {
 	names := slices.Sorted(maps.Keys(fields))
 	if near := similar(name, names); near != "" {
@@ -161,8 +161,7 @@ func (d *decoding) meant(name string, fields map[string]reflect.Type) string {
 	return "remove it: the API server refuses the object, or drops the field"
 }
 
-// similar returns the name that differs from another one only in its case, or else the nearest;
-// "" for none.
+// similar returns the name that differs only in its case, or else the nearest one; "" for none.
 func similar(name string, names []string) string {
 	for _, n := range names {
 		if strings.EqualFold(n, name) {
@@ -172,7 +171,7 @@ func similar(name string, names []string) string {
 	return text.Nearest(name, names)
 }
 
-// is reports a value of another type.
+// is reports a value of a wrong type. It returns right.
 func (d *decoding) is(n krm.Node, right bool, want string) bool {
 	if right {
 		return true
@@ -231,7 +230,7 @@ func (d *decoding) special(n krm.Node, t reflect.Type) {
 
 var almostQuantity = regexp.MustCompile(`^([0-9.]+) ?([kKmMgGtT])[iI]?[bB]?$`)
 
-// ports are the fields that hold one, and the smallest number that each may have.
+// ports are the fields that contain a port, with the smallest allowed number.
 var ports = map[string]int64{"containerPort": 1, "port": 1, "targetPort": 0, "hostPort": 0,
 	"nodePort": 0, "healthCheckNodePort": 0, "number": 0, "endPort": 0}
 
@@ -241,7 +240,7 @@ func (d *decoding) port(n krm.Node, number int64) {
 	}
 }
 
-// words are the values of types that have a few.
+// words are the values of enumerated types.
 var words = map[string]string{
 	"v1.PullPolicy":                    "Always IfNotPresent Never",
 	"v1.RestartPolicy":                 "Always OnFailure Never",
@@ -271,8 +270,8 @@ func (d *decoding) word(n krm.Node, t reflect.Type) {
 	d.report(n, fmt.Sprintf("%q is not one of its values", text.Shown(content)), hint)
 }
 
-// literal returns a scalar as JSON, read as the API server's clients read YAML; "" of anything
-// else.
+// literal returns a scalar as JSON, decoded as the API server's clients decode YAML; "" for other
+// nodes.
 func literal(n krm.Node) string {
 	if !n.IsScalar() {
 		return ""
@@ -288,7 +287,8 @@ func literal(n krm.Node) string {
 	return strings.TrimSpace(string(text))
 }
 
-// base64Text reports whether a text is base64, or a reference that a tool replaces by it.
+// base64Text reports whether a text is base64, or contains a reference that a tool replaces by
+// base64.
 func base64Text(text string) bool {
 	_, err := base64.StdEncoding.DecodeString(text)
 	return err == nil || strings.ContainsAny(text, "<>%@[]:")

@@ -12,25 +12,26 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// unit is what is applied together: what a kustomization builds, or plain manifests.
+// unit is a set of objects that are applied together: the output of a kustomization, or plain
+// manifests.
 type unit struct {
 	rules *lintrules.Package
 	files []render.File // plain manifests
 
 	root    string        // the kustomization's file
-	objects []render.File // that a kustomization builds, each with the file that it comes from
+	objects []render.File // output of a kustomization, each with the file that it comes from
 	*builder
 }
 
-// each reads all objects of a unit.
+// each visits all objects of a unit.
 func (u *unit) each(visit func(*krm.Object)) {
 	each(u.files, visit)
 	each(u.objects, visit)
 }
 
-// units divides what was rendered. Files that a kustomization names are judged as it
-// builds them, and all others as they are. What does not build is not judged, but
-// may be referred to.
+// units divides rendered files into units. Files that a kustomization names are checked as it
+// builds them, and all others as they are. The output of a kustomization that fails is not checked,
+// but its files may be referenced.
 func (l *linter) units(files []render.File) (units []*unit, findings []finding.Finding, err error) {
 	all, err := kustomizations(l.src, l.opt)
 	if err != nil {
@@ -80,7 +81,8 @@ func (l *linter) units(files []render.File) (units []*unit, findings []finding.F
 	return append(units, plain...), findings, nil
 }
 
-// build returns what a kustomization builds, or a finding that says why it does not.
+// build returns the unit that a kustomization builds, or a finding with the reason why it does not
+// build.
 func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []finding.Finding) {
 	at := finding.Place{File: k.file, Line: 1}
 	if k.component {
@@ -106,8 +108,8 @@ func (l *linter) build(k *kustomization, rendered map[string][]byte) (*unit, []f
 	return u, findings
 }
 
-// relate lets units refer to what is applied beside them. Roots that build one file
-// are variants of each other: they are applied one in the place of the other.
+// relate lets units refer to the units that are applied with them. Roots that build the same file
+// are variants: only one of them is applied.
 func (l *linter) relate(built, plain []*unit) {
 	for _, u := range built {
 		u.rules.Beside = append(u.rules.Beside, l.rules)
@@ -135,16 +137,16 @@ func (u *unit) overlaps(other *unit) bool {
 	return false
 }
 
-// variants takes files out of a unit that cannot be applied with the others: those in
-// folders, or files of one folder, that have the same object as one beside them, such
-// as the releases of a program. Each is judged alone, and may refer to all.
-func (l *linter) variants(of *unit, holders map[finding.Ref][]string) (units []*unit) {
+// variants removes files from a unit that cannot be applied with the others. These are folders, or
+// files of one folder, that contain the same object as a neighbor, for example the releases of a
+// program. Each becomes a unit that may refer to all others.
+func (l *linter) variants(plain *unit, holders map[finding.Ref][]string) (units []*unit) {
 	members := make(map[string]*unit)
 	for _, files := range holders {
 		slices.Sort(files)
 		divide("", slices.Compact(files), func(member string) { members[member] = nil })
 	}
-	of.files = slices.DeleteFunc(of.files, func(f render.File) bool {
+	plain.files = slices.DeleteFunc(plain.files, func(f render.File) bool {
 		for member := f.Path; member != "."; member = path.Dir(member) {
 			u, ok := members[member]
 			if !ok {
@@ -166,8 +168,8 @@ func (l *linter) variants(of *unit, holders map[finding.Ref][]string) (units []*
 	return units
 }
 
-// divide calls visit for what is directly in a folder and has one of the files,
-// where there is more than one.
+// divide calls visit for each entry of a folder that contains one of the files, if there are
+// several entries, and does the same in each folder below.
 func divide(folder string, files []string, visit func(member string)) {
 	below := make(map[string][]string)
 	for _, file := range files {

@@ -25,11 +25,10 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Run takes a source of other agent platforms to plain manifests and the
-// pillars' custom resources: Agents, kagent's resources and AsyncActors become
-// the objects that they generate. What admission webhooks put into workloads is
-// removed, and so is what a cluster adds to an export of its objects. The reports name
-// every field of every object that changes. Files without one pass as they are.
+// Run migrates a source of other agent platforms to plain manifests and the pillars' custom
+// resources. Agents, kagent's resources and AsyncActors become the objects that they generate. It
+// removes what admission webhooks and clusters add to objects. The reports name every field of
+// every changed object. Files without such objects stay unchanged.
 func Run(src render.Source, opt render.Options,
 	sink render.Sink) ([]Report, []finding.Finding, error) {
 	pkg := functions.NewPackage(functions.Settings{Version: opt.Version, Config: opt.Config,
@@ -62,7 +61,7 @@ func Run(src render.Source, opt render.Options,
 	return m.finish(sink)
 }
 
-// finish writes all files, if nothing failed.
+// finish writes all files unless a finding is an error.
 func (m *migration) finish(sink render.Sink) (_ []Report, _ []finding.Finding, err error) {
 	finding.Sort(m.findings)
 	if finding.Failed(m.findings) {
@@ -85,7 +84,7 @@ func (m *migration) finish(sink render.Sink) (_ []Report, _ []finding.Finding, e
 	return m.reports, m.findings, nil
 }
 
-// files migrates all files, in memory.
+// files migrates all files in memory.
 func (m *migration) files() error {
 	m.out, m.reports, m.findings = make(map[int][]byte), nil, m.known
 	for i := range m.src.Files {
@@ -100,22 +99,22 @@ type migration struct {
 	src      render.Source
 	config   *api.RenderConfigSpec // nil for the defaults
 	pkg      *functions.Package
-	live     map[finding.Ref]*krm.Object // objects that a controller made from custom resources
+	live     map[finding.Ref]*krm.Object // objects that a controller created from custom resources
 	owners   []finding.Ref               // the custom resources
 	reports  []Report
 	findings []finding.Finding
 	known    []finding.Finding // of the whole package, before the first file
-	// files that change, by their place; nil where nothing is left
+	// Content of the files that change, by index; nil for a file that becomes empty.
 	out     map[int][]byte
-	ports   map[finding.Ref][]int                // that the containers of workloads declare
-	keep    map[finding.Ref][]foreign.Annotation // that they need, so that they keep those
+	ports   map[finding.Ref][]int                // declared by the containers of workloads
+	keep    map[finding.Ref][]foreign.Annotation // with which workloads keep these ports
 	removed map[finding.Ref][]foreign.Container  // that the webhook had injected
 	stay    map[finding.Ref]finding.Finding      // workloads that would not render, and why
 
 	succession *kagentagent.Succession // to kagent 1.0; nil for plain manifests
 }
 
-// each visits all objects. It passes the items of lists as documents of their own.
+// each visits all objects, including the items of lists.
 func (m *migration) each(visit func(o *krm.Object)) error {
 	for _, f := range m.src.Files {
 		if err := m.documents(f, func(text []byte, o *krm.Object, _ bool, unread error) error {
@@ -132,8 +131,8 @@ func (m *migration) each(visit func(o *krm.Object)) error {
 	return nil
 }
 
-// documents visits the documents of a manifest, and the items of its lists; o is nil for one
-// that holds no object, and for one that cannot be read.
+// documents visits the documents of a manifest and the items of its lists. o is nil for a document
+// without an object, and for one that cannot be read.
 func (m *migration) documents(f render.File,
 	visit func(text []byte, o *krm.Object, item bool, unread error) error) error {
 	if f.AsIs || !render.IsManifest(f.Path) {
@@ -168,7 +167,7 @@ func (m *migration) read(f render.File) ([]byte, error) {
 	return data, nil
 }
 
-// collect is the first pass.
+// collect collects an object in the first pass.
 func (m *migration) collect(o *krm.Object) {
 	if owner, owned := foreign.Owner(o); owned && m.expands(owner) {
 		m.live[o.Ref] = o
@@ -253,7 +252,7 @@ func (m *migration) object(o *krm.Object, item bool) (texts [][]byte, different 
 	return m.cleaned(o, item, report)
 }
 
-// dropped reports an object that nothing takes the place of.
+// dropped reports an object that is removed without a replacement.
 func (m *migration) dropped(o *krm.Object, report Report, reason string) (err error) {
 	done := []foreign.Field{}
 	for key := range o.Root().Fields() {
@@ -264,8 +263,8 @@ func (m *migration) dropped(o *krm.Object, report Report, reason string) (err er
 	return err
 }
 
-// custom returns the objects that a custom resource generates. Objects of the input that its
-// controller made stay as they run.
+// custom returns the objects that a custom resource generates. Objects that its controller created
+// and that are in the input stay unchanged.
 func (m *migration) custom(o *krm.Object, function contract.Function,
 	report Report) (texts [][]byte, different bool, err error) {
 	running := false
@@ -306,7 +305,7 @@ func (m *migration) custom(o *krm.Object, function contract.Function,
 	return texts, true, m.replaced(o, report, texts)
 }
 
-// replaced reports what takes the place of an object.
+// replaced reports the objects that replace an object.
 func (m *migration) replaced(o *krm.Object, report Report, texts [][]byte) error {
 	for _, text := range texts {
 		var made krm.Object
@@ -328,7 +327,7 @@ func (m *migration) expands(ref finding.Ref) bool {
 	return expands
 }
 
-// roll compares a workload with the one that runs under its name.
+// roll compares a generated workload with the running one of the same name.
 func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	l := m.live[made.Ref]
 	if l == nil {
@@ -351,9 +350,9 @@ func (m *migration) roll(made *krm.Object) (Roll, bool) {
 	return roll, true
 }
 
-// differs returns the first field in which a pod template that is applied over a running one
-// changes it: "" where it does not. What the new one leaves out stays as it runs, since applying
-// removes only fields that the same manager set.
+// differs returns the first field in which applying a pod template changes a running one, or "".
+// Fields that the new template omits stay unchanged, since applying removes only fields that the
+// same manager set.
 func differs(template, running krm.Node) (first string) {
 	values := make(map[string]krm.Node)
 	render.EachField(running, func(n krm.Node, field string) { values[field] = n })
@@ -367,7 +366,7 @@ func differs(template, running krm.Node) (first string) {
 	return first
 }
 
-// selectorOf returns the labels by which a workload selects its pods, as JSON, or "".
+// selectorOf returns the labels by which a workload selects its pods as JSON, or "".
 func selectorOf(o *krm.Object) string {
 	value, err := o.Value()
 	object, _ := value.(map[string]any)
@@ -380,7 +379,7 @@ func selectorOf(o *krm.Object) string {
 	return text.Shown(string(content))
 }
 
-// cleaned returns an object without what webhooks and clusters added to it.
+// cleaned returns an object without the additions of webhooks and clusters.
 func (m *migration) cleaned(o *krm.Object, item bool,
 	report Report) (texts [][]byte, different bool, err error) {
 	if item || m.live[o.Ref] != nil { // of a list: a document of its own
@@ -437,14 +436,14 @@ func (m *migration) cleaned(o *krm.Object, item bool,
 	return [][]byte{o.Append(nil)}, true, nil
 }
 
-// inTemplate reports whether a field belongs to the pods that a workload makes.
+// inTemplate reports whether a field belongs to the pod template of a workload.
 func inTemplate(f foreign.Field) bool {
 	return strings.HasPrefix(f.Path, "spec.template.") ||
 		strings.HasPrefix(f.Path, "spec.jobTemplate.spec.template.")
 }
 
-// ToSuccessor takes resources of kagent 0.x to those of 1.0. harness is the text of a Harness
-// of 1.0, which says where and with which image agents run. All other objects stay.
+// ToSuccessor migrates resources of kagent 0.x to those of 1.0. harness is the text of a Harness of
+// 1.0, which specifies where and with which image agents run. All other objects stay unchanged.
 func ToSuccessor(src render.Source, opt render.Options, harness []byte,
 	sink render.Sink) ([]Report, []finding.Finding, error) {
 	h := new(krm.Object)
@@ -471,7 +470,7 @@ func ToSuccessor(src render.Source, opt render.Options, harness []byte,
 	return m.finish(sink)
 }
 
-// succeed returns what becomes of an object in kagent 1.0.
+// succeed returns the objects that replace an object in kagent 1.0.
 func (m *migration) succeed(o *krm.Object,
 	report Report) (texts [][]byte, different bool, err error) {
 	done, ok, err := m.succession.Convert(o)

@@ -11,18 +11,18 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Report is about one object of the input.
+// Report describes the migration of one object of the input.
 type Report struct {
 	File   string      `json:"file,omitempty"`
 	Line   int         `json:"line,omitempty"`
 	Object finding.Ref `json:"object"`
-	// Becomes are the objects that take its place; none, where it is dropped.
+	// Becomes are the objects that replace it; empty if it is dropped.
 	Becomes []finding.Ref `json:"becomes"`
-	// Fields are all its fields that hold a value.
+	// Fields are all its fields with a value.
 	Fields []foreign.Field `json:"fields"`
-	// Lost is what sidecars were given that the next render does not give them.
+	// Lost are settings of sidecars that the next render does not set.
 	Lost []Lost `json:"lost,omitempty"`
-	// Rolls are the running workloads that applying the result restarts, or not.
+	// Rolls are the running workloads, with the effect of applying the result.
 	Rolls []Roll `json:"rolls,omitempty"`
 }
 
@@ -33,7 +33,7 @@ type Roll struct {
 	Why      string      `json:"why"`
 }
 
-// Lost is what an injected container was given and the rendered one is not. Settings are
+// Lost lists the settings of an injected container that the rendered container lacks. Settings are
 // variables, mounts and fields whose values differ.
 type Lost struct {
 	Container string   `json:"container"`
@@ -42,15 +42,15 @@ type Lost struct {
 
 func (l Lost) String() string { return l.Container + ": " + strings.Join(l.Settings, ", ") }
 
-// remedy is what to do about what is lost.
+// remedy is the hint about lost settings.
 const remedy = "a render does not produce these as they ran; set those that must stay with a " +
 	"TokenExchange, an annotation or armature.yaml"
 
-// Formats are those of Write.
+// Formats returns the names of the formats of Write.
 func Formats() []string { return []string{"text", "json", "markdown"} }
 
-// Write writes reports. Text and Markdown count the fields that are kept, and name a
-// value that is dropped as a whole once; JSON names all of them.
+// Write writes reports. Text and Markdown count the fields that are kept, and name a value that is
+// dropped as a whole once. JSON names all fields.
 func Write(w io.Writer, format string, reports []Report) error {
 	if format == "json" {
 		e := json.NewEncoder(w)
@@ -71,16 +71,16 @@ func Write(w io.Writer, format string, reports []Report) error {
 			continue
 		}
 		fmt.Fprintf(&b, s.report, place, r.Object, becomes(r))
-		kept := 0
+		count := 0
 		for _, f := range grouped(r.Fields) {
 			if f.Fate == foreign.Kept {
-				kept++
+				count++
 				continue
 			}
 			fmt.Fprintf(&b, s.field, f.Fate, f.Path, why(f), cell(f.To+f.Reason))
 		}
-		if kept > 0 {
-			fmt.Fprintf(&b, s.kept, text.Count(kept, "field"))
+		if count > 0 {
+			fmt.Fprintf(&b, s.kept, text.Count(count, "field"))
 		}
 		for _, l := range r.Lost {
 			fmt.Fprintf(&b, s.lost, l, cell(l.String()), remedy)
@@ -97,7 +97,7 @@ func Write(w io.Writer, format string, reports []Report) error {
 	return err
 }
 
-// styles are the formats of the parts of a report.
+// styles are the formats of the parts of a report, by name.
 var styles = map[string]struct{ title, leftOut, report, field, kept, lost, roll string }{
 	"text": {
 		leftOut: "%s: %s is left out\n  dropped all %s (%s)\n", report: "%s: %s %s\n",
@@ -112,10 +112,10 @@ var styles = map[string]struct{ title, leftOut, report, field, kept, lost, roll 
 	},
 }
 
-// cell is a text in a table of Markdown.
+// cell escapes a text for a Markdown table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-// grouped returns one field for all of a value that is dropped as a whole.
+// grouped returns the fields with one entry for each value that is dropped as a whole.
 func grouped(all []foreign.Field) (fields []foreign.Field) {
 	for _, f := range all {
 		if n := len(fields); f.Within != "" && n > 0 && fields[n-1].Within == f.Within {
@@ -129,7 +129,7 @@ func grouped(all []foreign.Field) (fields []foreign.Field) {
 	return fields
 }
 
-// leftOut returns the one reason for which all of an object is dropped.
+// leftOut returns the reason for which all fields of an object are dropped, if there is only one.
 func leftOut(r Report) (reason string, same bool) {
 	if len(r.Becomes) > 0 || len(r.Fields) == 0 {
 		return "", false

@@ -14,11 +14,10 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// try renders what was migrated. A workload whose ports a sidecar would take, or
-// which its sidecar would not find, gets the annotations by which it keeps them.
-// A workload that the webhook injected and that still does not render stays as it runs.
-// Anything else that does not render is an error of the migration, so that nothing is
-// written that cannot be used.
+// try renders the migrated package. A workload whose ports conflict with a sidecar, or whose ports
+// the sidecar would not find, gets annotations that keep its ports. A workload that the webhook
+// injected and that still does not render stays unchanged. All other errors of the render are
+// errors of the migration, so that it writes no unusable manifests.
 func (m *migration) try(opt render.Options) error {
 	settings, findings, err := m.rendered(opt)
 	if err != nil {
@@ -52,7 +51,7 @@ func (m *migration) try(opt render.Options) error {
 	for _, f := range findings {
 		if i := slices.IndexFunc(m.reports,
 			func(r Report) bool { return concerns(r, f) }); f.Severity == finding.Error && i >= 0 {
-			// the finding's are of a text that nobody has
+			// The finding names a line of a text that was never written.
 			f.File, f.Line = m.reports[i].File, m.reports[i].Line
 			f.Message = "its migrated form does not render: " + f.Message
 			m.findings = append(m.findings, f)
@@ -61,7 +60,7 @@ func (m *migration) try(opt render.Options) error {
 	return nil
 }
 
-// again migrates all files with what is known now, and renders them.
+// again migrates all files with the updated decisions and renders them.
 func (m *migration) again(opt render.Options) (findings []finding.Finding, err error) {
 	if err := m.files(); err != nil || finding.Failed(m.findings) {
 		return nil, err
@@ -70,14 +69,14 @@ func (m *migration) again(opt render.Options) (findings []finding.Finding, err e
 	return findings, err
 }
 
-// concerns reports whether a finding is about an object that a report is about, or
-// about one that it becomes.
+// concerns reports whether a finding is about the object of a report, or about an object that
+// replaces it.
 func concerns(r Report, f finding.Finding) bool {
 	return f.Object == r.Object || slices.Contains(r.Becomes, f.Object)
 }
 
-// rendered renders the package as it is migrated, and returns the identity settings of the
-// workloads that declare ports.
+// rendered renders the migrated package, and returns the identity settings of the workloads that
+// declare ports.
 func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Settings,
 	[]finding.Finding, error) {
 	settings := make(map[finding.Ref]identity.Settings)
@@ -87,7 +86,7 @@ func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Setti
 		if changed {
 			f.Data = data
 		}
-		if !changed || data != nil { // else it is gone
+		if !changed || data != nil { // else the file became empty
 			src.Files = append(src.Files, f)
 		}
 	}
@@ -114,19 +113,19 @@ func (m *migration) rendered(opt render.Options) (map[finding.Ref]identity.Setti
 	return settings, findings, err
 }
 
-// containersAfter are the containers that a render adds to the workloads that the webhook had
-// injected.
+// containersAfter are the containers that a render adds to workloads that the webhook had injected.
 type containersAfter struct {
 	containers map[finding.Ref]map[string]foreign.Container
 	config     map[string]string // by namespace, ConfigMap and key
 }
 
-// configured begins the value of a variable that a ConfigMap sets, before the key of its place.
+// configured is the prefix of the value of a variable that a ConfigMap sets; the key in config
+// follows.
 const configured = "\x00"
 
 func configKey(namespace, name, key string) string { return namespace + " " + name + " " + key }
 
-// add reads a rendered file.
+// add adds the objects of a rendered file.
 func (s *containersAfter) add(f render.File, removed map[finding.Ref][]foreign.Container) {
 	render.Objects(f, func(o *krm.Object) {
 		if o.Kind == "ConfigMap" {
@@ -152,8 +151,7 @@ func (s *containersAfter) add(f render.File, removed map[finding.Ref][]foreign.C
 	})
 }
 
-// lost compares the containers that are taken out of a workload with those that a render
-// puts in.
+// lost compares the containers that were removed from a workload with those that a render adds.
 func (s *containersAfter) lost(workload finding.Ref,
 	removed map[finding.Ref][]foreign.Container) (all []Lost) {
 	for _, was := range removed[workload] {
@@ -180,12 +178,12 @@ func (s *containersAfter) lost(workload finding.Ref,
 	return all
 }
 
-// keepPorts returns the annotations by which a workload keeps the ports that it declares:
-// auth-proxy forwards to the first, and a sidecar that listens on one of them moves to another
+// keepPorts returns the annotations with which a workload keeps the ports that it declares:
+// auth-proxy forwards to the first one, and a sidecar that listens on one of them moves to another
 // port. It returns none if a sidecar cannot move, which is an error of the render.
-func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) {
+func keepPorts(s identity.Settings, declared []int) (annotations []foreign.Annotation) {
 	add := func(key string, port int, reason string) {
-		kept = append(kept, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
+		annotations = append(annotations, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
 	}
 	fixed := func(p identity.Port) bool {
 		return p.Annotation() == "" && slices.Contains(declared, p.Number)
@@ -207,8 +205,8 @@ func keepPorts(s identity.Settings, declared []int) (kept []foreign.Annotation) 
 		add(p.Annotation(), free, fmt.Sprintf("%s listens on it, since %d is the application's",
 			p.Name, p.Number))
 	}
-	slices.SortFunc(kept, func(a, b foreign.Annotation) int {
+	slices.SortFunc(annotations, func(a, b foreign.Annotation) int {
 		return strings.Compare(a.Key, b.Key)
 	})
-	return kept
+	return annotations
 }

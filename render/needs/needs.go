@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Kind is what is needed.
+// Kind is the kind of a need.
 type Kind string
 
 // Kinds of needs, in the order in which they are printed.
@@ -49,7 +49,7 @@ const (
 var order = []Kind{Version, CSIDriver, Issuer, Keycloak, API, PodSecurity, ServiceAccount, Secret,
 	Tekton, Controller, AttestKey, BuildNamespace, Writers, Enforced, Requests, Readable}
 
-// Status is what a cluster has of a need.
+// Status is the status of a need in a cluster.
 type Status string
 
 // Statuses of needs.
@@ -59,28 +59,29 @@ const (
 	Unknown Status = "unknown"
 )
 
-// Need is one thing that a package needs.
+// Need is one requirement of a package.
 type Need struct {
 	Kind      Kind   `json:"kind"`
-	Namespace string `json:"namespace,omitempty"` // "" where the manifests have none
-	// of an object, or a version, an address, a level
+	Namespace string `json:"namespace,omitempty"` // "" if the manifests have none
+	// The name of an object, or a version, an address, a level.
 	Name   string   `json:"name"`
 	Need   string   `json:"need"` // a sentence
 	For    []string `json:"for,omitempty"`
 	Remedy string   `json:"remedy"`
 	Status Status   `json:"status,omitempty"`
-	Found  string   `json:"found,omitempty"` // what a cluster has
+	Found  string   `json:"found,omitempty"` // in the cluster
 
-	// Unread says that the need, or what a cluster has, could not be read. Without it, what is
-	// unknown is what the API of a cluster does not say, such as the issuer of tokens.
+	// Unread means that the need, or the cluster's state, could not be read. Unknown without Unread
+	// means that the API of a cluster does not provide the information, for example the issuer of
+	// tokens.
 	Unread bool `json:"unread,omitempty"`
-	// Requests are the sum that a need of this kind has.
+	// Requests are the sum of resources for a need of this kind.
 	Requests corev1.ResourceList `json:"-"`
-	// Packaged is the Namespace of the package itself, nil where it has none.
+	// Packaged is the Namespace in the package; nil if there is none.
 	Packaged *Namespace `json:"-"`
 }
 
-// Namespace of a package.
+// Namespace is a Namespace of a package with its enforced level.
 type Namespace struct{ Enforce string }
 
 // Levels of Pod Security, the strictest first.
@@ -105,7 +106,7 @@ type collector struct {
 func Of(files []render.File) []Need {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
-		panic(err) // the checks are those of the library
+		panic(err) // the library's own checks are valid
 	}
 	c := &collector{map[string]*Need{}, map[string]bool{}, map[string]*Namespace{}, evaluator}
 	for _, visit := range []func(*krm.Object){c.list, c.object} {
@@ -123,7 +124,7 @@ func Of(files []render.File) []Need {
 				func(weaker string) bool {
 					return c.needs[string(PodSecurity)+" "+n.Namespace+"/"+weaker] != nil
 				}) {
-				continue // the namespace has one level, which admits these pods too
+				continue // the namespace has one level, which also admits these pods
 			}
 			n.Packaged = c.namespaces[n.Namespace]
 		}
@@ -142,7 +143,7 @@ func Of(files []render.File) []Need {
 	return all
 }
 
-// InNamespace names a namespace, "" is that of the apply.
+// InNamespace returns the name of a namespace in a sentence; "" is the namespace of the apply.
 func InNamespace(name string) string {
 	if name == "" {
 		return "the namespace of the apply"
@@ -150,7 +151,7 @@ func InNamespace(name string) string {
 	return "namespace " + name
 }
 
-// list notes what the package has itself.
+// list records the objects that the package contains.
 func (c *collector) list(o *krm.Object) {
 	c.has[o.Kind+" "+o.Namespace+"/"+o.Name] = true
 	switch {
@@ -162,7 +163,7 @@ func (c *collector) list(o *krm.Object) {
 	}
 }
 
-// add adds a need, or one more object that has it. It returns the need for all of them.
+// add adds a need, or another object to an existing need, which it returns.
 func (c *collector) add(n Need, of *krm.Object) *Need {
 	key := string(n.Kind) + " " + n.Namespace + "/" + n.Name
 	if c.needs[key] == nil {
@@ -179,7 +180,7 @@ func (c *collector) secret(name, use, remedy string, of *krm.Object) {
 	}
 }
 
-// podSecret is a Secret that a pod names.
+// podSecret adds the need for a Secret that a pod names.
 func (c *collector) podSecret(name string, of *krm.Object) {
 	c.secret(name, "", "create it, or let its operator create it: pods that name it do not start "+
 		"without it", of)
@@ -194,7 +195,7 @@ func (c *collector) object(o *krm.Object) {
 	group := o.Group()
 	switch {
 	case group == keys.Group && (o.Kind == "RenderConfig" || o.Kind == "ImageLock"):
-		// files, and never applied
+		// files that are never applied
 	case group != "" && !slices.Contains(builtIn, group) && !c.has["API "+group+"/"+o.Kind]:
 		c.add(Need{Kind: API, Name: o.APIVersion + " " + o.Kind,
 			Need: "the kind " + o.Kind + " of " + o.APIVersion,
@@ -238,7 +239,7 @@ func (c *collector) object(o *krm.Object) {
 	}
 }
 
-// build needs what the controller of AgentBuilds does.
+// build adds the needs of an AgentBuild.
 func (c *collector) build(o *krm.Object) {
 	for _, n := range Builds() {
 		if !slices.Contains(attested, n.Kind) || o.Get("spec", "mode").Is("prod") {
@@ -252,10 +253,10 @@ func (c *collector) build(o *krm.Object) {
 		"kubectl create secret docker-registry, with an account that may push", o)
 }
 
-// attested are the needs of builds of mode prod alone.
+// attested are the needs of builds of mode prod only.
 var attested = []Kind{AttestKey, BuildNamespace, Writers, Enforced}
 
-// Builds are the needs of attested builds, whichever they are.
+// Builds returns the needs that all attested builds have.
 func Builds() []Need {
 	return []Need{
 		{Kind: Tekton, Name: "tekton.dev/v1", Need: "Tekton Pipelines, which runs builds",
@@ -280,7 +281,8 @@ func Builds() []Need {
 	}
 }
 
-// address of an issuer, or of an endpoint of a realm, with what its clients are.
+// address adds the need for an issuer, or for the endpoint of a realm. clients describes how its
+// clients authenticate.
 func (c *collector) address(issuer bool, url, clients string, o *krm.Object) {
 	if issuer {
 		c.add(Need{Kind: Issuer, Name: url, Need: "tokens of callers are issued by " + url,
@@ -366,7 +368,7 @@ func keepsRunning(c corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// podSecurity needs the strictest level that admits the pod.
+// podSecurity adds the need for the strictest level that admits the pod.
 func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
 	level, why := string(psapi.LevelRestricted), ""
 	for i, stricter := range Levels[:2] {
@@ -399,7 +401,7 @@ func (c *collector) podSecurity(o *krm.Object, pod corev1.PodTemplateSpec) {
 		Remedy: remedy}, o)
 }
 
-// sidecars sums up what the containers that Armature injected request.
+// sidecars adds the requests of the containers that Armature injected.
 func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 	note, _ := o.Annotation(keys.Injected)
 	var injected struct{ InitContainers []string }
@@ -431,18 +433,18 @@ func (c *collector) sidecars(o *krm.Object, pod corev1.PodSpec) {
 	}
 }
 
-// maxBrief bounds the text that Brief reads, so that a render of thousands of
-// workloads costs no more.
+// maxBrief is the maximum size of the text that Brief reads, which bounds its cost in a render of
+// thousands of workloads.
 const maxBrief = 1 << 20
 
-// Brief sums up what rendered files need, in one line.
+// Brief summarizes the needs of rendered files in one line.
 type Brief struct {
 	mu    sync.Mutex
 	files []render.File
 	size  int
 }
 
-// Sink returns a sink that notes what next gets.
+// Sink returns a sink that records the manifests and passes everything to next.
 func (b *Brief) Sink(next render.Sink) render.Sink {
 	return func(file string, data []byte) error {
 		b.mu.Lock()
@@ -456,7 +458,7 @@ func (b *Brief) Sink(next render.Sink) render.Sink {
 	}
 }
 
-// String names the needs; it is "" where there are none, or more than it reads.
+// String returns the needs, or "" if there are none or the text is too large.
 func (b *Brief) String() string {
 	if b.size > maxBrief {
 		return ""
@@ -488,7 +490,7 @@ func (b *Brief) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Line is the sentence for a person who rendered a path.
+// Line returns the sentence for a person who rendered a path.
 func (b *Brief) Line(path string) string {
 	if needs := b.String(); needs != "" {
 		return fmt.Sprintf("needs: %s: see armature check %s\n", needs, path)

@@ -8,22 +8,22 @@ import (
 	"github.com/armature-dev/armature/render/compare"
 )
 
-// Changes are what a diff found, for a page.
+// Changes are the results of a diff for a page.
 type Changes struct {
-	// Title says what was compared, Summary counts what differs.
+	// Title names the compared sides, and Summary counts the differences.
 	Title, Summary string
 	Changes        []Change
 }
 
 // Change is an object that differs.
 type Change struct {
-	// Object is its name, Effect what happens to it in a word, Headline in a line.
+	// Object is its name, Effect a word for the change, and Headline a line about it.
 	Object, Effect, Headline string
-	// Restart are the keys that running pods have old values of until they restart.
+	// Restart are the keys of which running pods have old values until they are restarted.
 	Restart []string
-	// Details are values that others see.
+	// Details are the differing values that other services see.
 	Details []compare.Detail
-	// Lines are a unified diff; "" where no line of the object differs.
+	// Lines are a unified diff; "" if no line of the object differs.
 	Lines string
 }
 
@@ -38,7 +38,7 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 		}
 		change := Change{Object: w.Object.String(), Effect: string(w.Effect),
 			Headline: w.Headline(), Details: w.Details(), Lines: lines}
-		if w.Effect == compare.Restart { // others restart by themselves
+		if w.Effect == compare.Restart { // other effects restart the pods
 			change.Restart = w.Restart
 		}
 		c.Changes = append(c.Changes, change)
@@ -65,12 +65,12 @@ func ChangesOf(title string, r *compare.Report) (Changes, error) {
 	return c, nil
 }
 
-// difference is the page of changes.
+// difference is the data of the page of changes.
 type difference struct {
 	Changes
 	Counts   []tally
-	Restarts []shown // what somebody has to restart
-	Shown    []shown
+	Restarts []displayed // that need a restart
+	Shown    []displayed
 	Open     bool
 }
 
@@ -80,8 +80,8 @@ type tally struct {
 	First   int // the ID of the first
 }
 
-// shown is a change as the page has it.
-type shown struct {
+// displayed is a change on the page.
+type displayed struct {
 	Change
 	ID    int
 	Rows  []row
@@ -89,12 +89,12 @@ type shown struct {
 	Minus int
 }
 
-// row is a line of a diff. Its class is a for an added one, r for a removed one, h for
-// the head of a hunk, c for what stays.
+// row is a line of a diff. Its class is a for an added line, r for a removed one, h for the head of
+// a hunk, and c for context.
 type row struct{ Class, Text string }
 
-// Diff prints changes: a summary, what needs a restart, and the lines that differ of
-// each object.
+// Diff writes a page of changes: a summary, the needed restarts, and the differing lines of each
+// object.
 func Diff(w io.Writer, c Changes) error {
 	return write(w, "diff.html", differenceOf(c))
 }
@@ -103,7 +103,7 @@ func differenceOf(c Changes) *difference {
 	p := &difference{Changes: c}
 	rows := 0
 	for i, change := range c.Changes {
-		s := shown{Change: change, ID: i + 1}
+		s := displayed{Change: change, ID: i + 1}
 		s.read(change.Lines)
 		rows += len(s.Rows)
 		p.Shown = append(p.Shown, s)
@@ -121,8 +121,8 @@ func differenceOf(c Changes) *difference {
 	return p
 }
 
-// read takes a unified diff apart.
-func (s *shown) read(unified string) {
+// read parses a unified diff.
+func (s *displayed) read(unified string) {
 	inside := false
 	for text := range strings.Lines(unified) {
 		class := "c"

@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/render/explain"
 )
 
-// explanation is the page of a rendered file.
+// explanation is the data of the page of a rendered file.
 type explanation struct {
 	File     string
 	Lines    int
@@ -39,7 +39,7 @@ type object struct {
 	Runs  []run
 }
 
-// run is a row of lines that have one reason, which is that of the first.
+// run is a sequence of lines with the same reason, which is that of the first line.
 type run struct {
 	*explain.Line
 	Lines []line
@@ -50,14 +50,14 @@ type line struct {
 	Text   string
 }
 
-// Explain prints the lines of a rendered file, coloured by the function that wrote
-// them, with the reason of each. Values of Secrets are masked.
+// Explain writes a page with the lines of a rendered file, colored by the function that wrote them,
+// and the reason of each. Values of Secrets are masked.
 func Explain(w io.Writer, e explain.Explanation) error {
 	return write(w, "explain.html", explanationOf(e))
 }
 
-// explanationOf makes objects and runs of lines. A separator begins an object, and so does
-// another one without a separator, as in a list.
+// explanationOf groups lines into objects and runs. An object begins at a separator, and also
+// without one if the object changes, as in a list.
 func explanationOf(e explain.Explanation) *explanation {
 	p := &explanation{File: e.File, Lines: len(e.Lines), Open: len(e.Lines) <= open}
 	written := make(map[string]int)
@@ -98,13 +98,13 @@ func explanationOf(e explain.Explanation) *explanation {
 	return p
 }
 
-// class of a function is f and its place in the order of the render, so that it has
-// the same colour in every page.
+// class returns the CSS class of a function, which is f and its position in the order of the
+// render, so that its color is the same on every page.
 func class(function string) string {
 	return "f" + strconv.Itoa(slices.Index(functions.Names(), function)+1)
 }
 
-// reason of a line, without the number of the author's line.
+// reason returns the reason of a line without the number of the author's line.
 func reason(l *explain.Line) string {
 	if l.Function == explain.Author {
 		return explain.Author
@@ -112,16 +112,16 @@ func reason(l *explain.Line) string {
 	return l.Reason()
 }
 
-// follows reports whether a line is the next one of what the line above is of.
+// follows reports whether a line continues the run of the line above.
 func follows(l, above *explain.Line) bool {
 	return l.Function != explain.Author || l.Source == above.Source ||
 		above.Source > 0 && l.Source == above.Source+1
 }
 
-// Class is that of who wrote the lines.
+// Class returns the class of the function that wrote the lines.
 func (r run) Class() string { return class(r.Function) }
 
-// Written are the lines of the author's file: "5–12"; "" for those of functions.
+// Written returns the lines of the author's file, such as "5–12", or "" if a function wrote them.
 func (r run) Written() string {
 	switch more := r.Lines[len(r.Lines)-1].Number - r.Line.Line; {
 	case r.Function != explain.Author || r.Source == 0:
@@ -133,7 +133,7 @@ func (r run) Written() string {
 	}
 }
 
-// by is what set a setting, with the field where that has another name.
+// by returns the input that set a setting, with its field if that has another name.
 func by(p identity.Provenance) string {
 	switch {
 	case p.By == identity.ByDefault:
@@ -144,13 +144,13 @@ func by(p identity.Provenance) string {
 	return string(p.By) + " " + p.Field
 }
 
-// lastApplied is kubectl's copy of an object, a Secret's values included.
+// lastApplied is the field with kubectl's copy of an object, including the values of a Secret.
 const lastApplied = "metadata.annotations[kubectl.kubernetes.io/last-applied-configuration]"
 
-// masked is the text of a line without the value of a Secret. A page travels further
-// than a terminal's text.
+// masked returns the text of a line without the value of a Secret, because a page is shared more
+// widely than the output of a terminal.
 func masked(l, above *explain.Line) string {
-	secret := strings.ContainsAny(l.Text, "{}") || // in flow style, a line has more fields than one
+	secret := strings.ContainsAny(l.Text, "{}") || // in flow style, a line has several fields
 		slices.ContainsFunc([]string{"data", "stringData", lastApplied},
 			func(of string) bool { return text.Inside(l.Field, of) })
 	if l.Object.Kind != "Secret" || !secret {
@@ -158,12 +158,13 @@ func masked(l, above *explain.Line) string {
 	}
 	indent := l.Text[:len(l.Text)-len(strings.TrimLeft(l.Text, " "))]
 	if above != nil && above.Field == l.Field && above.Object == l.Object && above.Line != l.Line {
-		return indent + "***" // of a text of many lines
+		return indent + "***" // a line of a longer text
 	}
 	if (l.Field == "data" || l.Field == "stringData") && strings.TrimSpace(l.Text) == l.Field+":" {
 		return l.Text
 	}
-	// The key may be shown where it is one: a value in quotes may have a colon, too.
+	// The text before the colon is shown only if it is the key, because a quoted value may contain
+	// a colon.
 	name, _, ok := strings.Cut(l.Text, ": ")
 	bare := strings.TrimRight(strings.TrimLeft(name, ` "'`), ` "'`)
 	if ok && (bare == l.Field || bare == last(l.Field)) {
@@ -172,7 +173,7 @@ func masked(l, above *explain.Line) string {
 	return indent + "***"
 }
 
-// last is the last step of a field: token of stringData.token, a.b of data[a.b].
+// last returns the last step of a field: token of stringData.token, a.b of data[a.b].
 func last(field string) string {
 	if inner, ok := strings.CutSuffix(field, "]"); ok {
 		return inner[strings.IndexByte(inner, '[')+1:]

@@ -18,7 +18,7 @@ import (
 //go:embed templates
 var files embed.FS
 
-// templates are parsed when the first page is printed: other commands pay nothing.
+// templates are parsed when the first page is written, so that other commands do not pay for it.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(
 		template.New("").Funcs(template.FuncMap{"plain": text.Plain, "count": count, "by": by,
@@ -26,7 +26,7 @@ var templates = sync.OnceValue(func() *template.Template {
 			"templates/*"))
 })
 
-// write prints a page. An error is one of w: the data of a page has its types.
+// write writes a page. An error comes from w, because the types of the data match the templates.
 func write(w io.Writer, name string, data any) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	if err := templates().ExecuteTemplate(out, name, data); err != nil {
@@ -35,8 +35,8 @@ func write(w io.Writer, name string, data any) error {
 	return out.Flush()
 }
 
-// open is how many lines a page shows at first. One with more shows its objects
-// closed, so that a browser does not lay out what nobody looks at.
+// open is the number of lines up to which a page shows its objects open. Above it they are closed,
+// so that a browser does not lay out hidden lines.
 const open = 2000
 
 // count returns "1 line", "2,345 lines".

@@ -14,15 +14,15 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Comparison compares a folder with what a render would write to it.
+// Comparison compares a folder with the output of a render.
 type Comparison struct {
 	path    string
 	inPlace bool
 	pkg     string
 
-	mu          sync.Mutex
-	files, gone []string
-	found       []Difference
+	mu             sync.Mutex
+	files, removed []string
+	found          []Difference
 }
 
 // Difference is a file that a render would write, change or remove.
@@ -31,8 +31,8 @@ type Difference struct {
 	Text []byte // a unified diff
 }
 
-// NewComparison prepares to compare a folder, in which a render has been before, or,
-// inPlace, the one that is read.
+// NewComparison prepares to compare a folder that an earlier render wrote or, with inPlace, the
+// source folder.
 func NewComparison(path string, inPlace bool) (*Comparison, error) {
 	c := &Comparison{path: filepath.Clean(path), inPlace: inPlace}
 	info, err := os.Stat(c.path)
@@ -45,19 +45,19 @@ func NewComparison(path string, inPlace bool) (*Comparison, error) {
 	return c, nil
 }
 
-// Write is the Sink. It may be called from many goroutines.
+// Write is the Sink of the render. It may be called from many goroutines.
 func (c *Comparison) Write(file string, data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if data == nil {
-		c.gone = append(c.gone, file)
+		c.removed = append(c.removed, file)
 		return nil
 	}
 	c.files = append(c.files, file)
 	return c.compare(file, data)
 }
 
-// For names the package that the folder is compared with.
+// For sets the package with which the folder is compared.
 func (c *Comparison) For(path string) (err error) {
 	if !c.inPlace {
 		c.pkg, err = packageFor(c.path, path)
@@ -65,53 +65,53 @@ func (c *Comparison) For(path string) (err error) {
 	return err
 }
 
-// Abort has nothing to take away.
+// Abort does nothing, because a Comparison writes nothing.
 func (c *Comparison) Abort() error { return nil }
 
-// compare a file with what a render makes of it, nil for nothing.
-func (c *Comparison) compare(file string, is []byte) error {
-	shown := filepath.ToSlash(filepath.Join(c.path, filepath.FromSlash(file)))
-	was, err := readFile(below(c.path, file), nil)
+// compare compares a file with its rendered content, which is nil if the render removes it.
+func (c *Comparison) compare(file string, rendered []byte) error {
+	name := filepath.ToSlash(filepath.Join(c.path, filepath.FromSlash(file)))
+	existing, err := readFile(below(c.path, file), nil)
 	missing := errors.Is(err, os.ErrNotExist)
 	switch {
 	case err != nil && !missing:
 		return err
-	case missing && is == nil, !missing && is != nil && bytes.Equal(was, is):
+	case missing && rendered == nil, !missing && rendered != nil && bytes.Equal(existing, rendered):
 		return nil
 	}
-	difference := []byte(shown + " differs; it has a Secret, whose values are not shown\n")
-	if !secret().Match(was) && !secret().Match(is) {
-		before, after := shown, shown
+	difference := []byte(name + " differs; it has a Secret, whose values are not shown\n")
+	if !secret().Match(existing) && !secret().Match(rendered) {
+		before, after := name, name
 		if missing {
 			before = os.DevNull
 		}
-		if is == nil {
+		if rendered == nil {
 			after = os.DevNull
 		}
-		difference = diff.Diff(before, was, after, is)
+		difference = diff.Diff(before, existing, after, rendered)
 	}
-	c.found = append(c.found, Difference{File: shown, Text: difference})
+	c.found = append(c.found, Difference{File: name, Text: difference})
 	return nil
 }
 
 var secret = text.Pattern(`\bSecret\b`)
 
-// Differences are those of all files, by name.
+// Differences returns the differences of all files by name.
 func (c *Comparison) Differences() ([]Difference, error) {
 	slices.Sort(c.files)
-	gone := c.gone
+	removed := c.removed
 	if !c.inPlace {
 		before, err := os.ReadFile(filepath.Join(c.path, ListFile))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		_, listed := readList(before)
-		gone = dropped(listed, c.files)
+		removed = dropped(listed, c.files)
 		if err := c.compare(ListFile, listOf(c.pkg, c.files)); err != nil {
 			return nil, err
 		}
 	}
-	for _, file := range gone {
+	for _, file := range removed {
 		if err := c.compare(file, nil); err != nil {
 			return nil, err
 		}

@@ -13,10 +13,9 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// FindConfig reads the configuration of a package: the named file, or the nearest
-// armature.yaml from the package's folder upwards, as Nearest finds it. A folder that was
-// rendered has the configuration of its package. No file means the defaults; a named one
-// has to be there.
+// FindConfig reads the configuration of a package: the named file, or the nearest armature.yaml
+// from the package's folder upwards, as found by Nearest. A rendered folder has the configuration
+// of its package. Without a file it returns nil for the defaults; a named file has to exist.
 func FindConfig(named, root, top string) (*api.RenderConfig, []finding.Finding, error) {
 	if named != "" {
 		return find(named, named, true, "configuration", render.ReadConfig)
@@ -41,7 +40,7 @@ func FindConfig(named, root, top string) (*api.RenderConfig, []finding.Finding, 
 	return find(file, shown, false, "configuration", render.ReadConfig)
 }
 
-// existing returns the nearest path at or above one that is there.
+// existing returns the nearest existing path at or above a path.
 func existing(at string) string {
 	for {
 		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
@@ -51,8 +50,8 @@ func existing(at string) string {
 	}
 }
 
-// RenderedFrom returns the folder of the package that a folder was rendered from, relative
-// to that folder, or "" if no render wrote it or it was rendered from standard input.
+// RenderedFrom returns the folder of the package from which a folder was rendered, relative to that
+// folder. It returns "" if no render wrote the folder, or if it was rendered from standard input.
 func RenderedFrom(folder string) string {
 	list, err := os.ReadFile(filepath.Join(folder, ListFile))
 	if err != nil {
@@ -70,7 +69,8 @@ func RenderedFrom(folder string) string {
 	return pkg
 }
 
-// shownFrom names a file as findings about a package name it: relative to the package's root.
+// shownFrom returns the name of a file in findings on a package: its path relative to the package's
+// root.
 func shownFrom(root, file string) string {
 	if root, err := physical(root); err == nil {
 		if relative, err := filepath.Rel(root, file); err == nil {
@@ -81,9 +81,9 @@ func shownFrom(root, file string) string {
 }
 
 // Nearest returns the nearest folder with an armature.yaml, or a misnamed one, from a folder
-// upwards to top; "" if there is none. With an empty top the search ends at the root of the
-// Git repository. Outside of a repository it ends at the working folder if that is above
-// the folder, and otherwise at the folder itself.
+// upwards to top, or "" if there is none. If top is "", the search ends at the root of the Git
+// repository. Outside of a repository it ends at the working folder if that is above the folder,
+// and otherwise at the folder itself.
 func Nearest(folder, top string) (string, error) {
 	at, err := physical(folder)
 	if err != nil {
@@ -135,16 +135,15 @@ func physical(folder string) (string, error) {
 	return filepath.EvalSymlinks(absolute)
 }
 
-// FindLock reads the lock of a package: the named file, or armature.lock at the
-// root of the folder. No file at the root means no lock; a named one has to be
-// there.
+// FindLock reads the lock of a package: the named file, or armature.lock at the root of the folder.
+// It returns nil if there is no file at the root; a named file has to exist.
 func FindLock(named, root string) (*api.ImageLock, []finding.Finding, error) {
 	file, shown := fileOf(named, root, render.LockFile)
 	return find(file, shown, named != "", "lock", render.ReadLock)
 }
 
-// FindTools reads the definitions of tools beside a lock. Without the file, or the lock,
-// nobody knows them.
+// FindTools reads the definitions of tools in the folder of a lock. It returns nil without the file
+// or the lock.
 func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []finding.Finding, error) {
 	if lock == nil {
 		return nil, nil, nil
@@ -164,15 +163,15 @@ func FindTools(root string, lock *api.ImageLock) ([]tools.Server, []finding.Find
 	return *found, findings, err
 }
 
-// fileOf is the named file, or the usual one at the root, and how findings name it.
-func fileOf(named, root, usual string) (file, shown string) {
+// fileOf returns the named file, or else the default one at the root, and its name in findings.
+func fileOf(named, root, fallback string) (file, shown string) {
 	if named != "" {
 		return named, named
 	}
-	return filepath.Join(root, usual), usual
+	return filepath.Join(root, fallback), fallback
 }
 
-// find reads what a package has beside its manifests.
+// find reads and parses a file of a package other than a manifest.
 func find[T any](file, shown string, required bool, what string,
 	read func(data []byte, file string) (*T, []finding.Finding)) (*T, []finding.Finding, error) {
 	data, err := os.ReadFile(file)

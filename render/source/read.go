@@ -21,17 +21,17 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// Limits of what is read. A manifest beyond them is a mistake, or an attack.
+// Limits of files and streams. A manifest beyond them is a mistake or an attack.
 const (
 	MaxFile   = 64 << 20
 	MaxStream = 1 << 30
 )
 
-// ErrTooLarge is a file or stream beyond the limits.
+// ErrTooLarge means that a file or stream exceeds the limits.
 var ErrTooLarge = errors.New("larger than a manifest may be")
 
-// Explain returns the text of an error. Of a file or folder that does not exist, is not
-// accessible, is too large or is a folder where a file belongs, it adds what to do about that.
+// Explain returns the text of an error. It adds a hint for a file or folder that does not exist, is
+// not accessible, is too large, or is a folder in place of a file.
 func Explain(err error) string {
 	text := err.Error()
 	var about *fs.PathError
@@ -66,7 +66,7 @@ func ReadStream(r io.Reader) (render.Source, error) {
 	size := 64 << 10
 	if f, ok := r.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() < MaxStream {
-			size = int(info.Size()) + 1 // room to see the end
+			size = int(info.Size()) + 1 // the extra byte detects the end
 		}
 	}
 	data := make([]byte, 0, size)
@@ -92,11 +92,11 @@ const LinkRule = "package/link"
 // ChartRule is the rule of findings on Helm charts, which are not rendered.
 const ChartRule = "package/helm-chart"
 
-// Tree lists a folder, or a single file, as a source that reads on demand. Folders whose name
-// starts with a dot are left out, and so is skip, the folder that the output goes to. A link that
-// leads nowhere or out of the folder is an error finding, unless excluded, which may be nil,
-// reports true for its path. Patches that a kustomization names and the templates of Helm charts
-// are text, not objects: they pass as they are.
+// Tree lists a folder, or a single file, as a source that reads on demand. It omits folders whose
+// name starts with a dot, and skip, which is the output folder. A link that leads nowhere or out of
+// the folder is an error finding, unless excluded, which may be nil, returns true for its path.
+// Patches that a kustomization names and templates of Helm charts are text, not objects: they are
+// passed unchanged.
 func Tree(root, skip string,
 	excluded func(file string) bool) (render.Source, []finding.Finding, error) {
 	info, err := os.Stat(root)
@@ -116,7 +116,7 @@ func Tree(root, skip string,
 	}
 	root = filepath.Clean(root)
 	if link, err := os.Lstat(root); err == nil && link.Mode()&fs.ModeSymlink != 0 {
-		if root, err = filepath.EvalSymlinks(root); err != nil { // which the walk would not follow
+		if root, err = filepath.EvalSymlinks(root); err != nil { // WalkDir follows no links
 			return render.Source{}, nil, err
 		}
 	}
@@ -202,7 +202,7 @@ func (t *tree) visit(name string, d fs.DirEntry, err error) error {
 
 // relative returns the path of a file below the root, with slashes.
 func (t *tree) relative(name string) (string, error) {
-	// What the walk names lies below the root, but for roots such as "." and "/".
+	// The walk's names begin with the root, except for roots such as "." and "/".
 	if rest, ok := strings.CutPrefix(name, t.root+string(filepath.Separator)); ok {
 		return filepath.ToSlash(rest), nil
 	}
@@ -210,8 +210,8 @@ func (t *tree) relative(name string) (string, error) {
 	return filepath.ToSlash(relative), err
 }
 
-// below names a file of a source. Unlike filepath.Join it does not clean the
-// path, which for ten thousand files takes as long as to look at them.
+// below returns the path of a file of a source. Unlike filepath.Join it does not clean the path,
+// which for ten thousand files would take as long as reading them.
 func below(root, file string) string {
 	if root == "." {
 		return filepath.FromSlash(file)
@@ -230,7 +230,7 @@ func isTemplate(root, relative string) bool {
 	return false
 }
 
-// link takes a symbolic link to a file inside the tree.
+// link adds a symbolic link to a file inside the tree.
 func (t *tree) link(name, relative string) error {
 	refuse := func(message, hint string) error {
 		if t.excluded == nil || !t.excluded(relative) {
@@ -265,7 +265,7 @@ func (t *tree) link(name, relative string) error {
 	return nil
 }
 
-// kustomization is what the render has to know of one.
+// kustomization contains the fields of a kustomization that a render needs.
 type kustomization struct {
 	Resources  []string `yaml:"resources"`
 	Bases      []string `yaml:"bases"`
@@ -279,8 +279,8 @@ type kustomization struct {
 	} `yaml:"patchesJson6902"`
 }
 
-// Outside returns the first kustomization of a source that builds on what is not in it, and
-// what that is: a folder above the root, or a remote base. Both are "" if there is none.
+// Outside returns the first kustomization of a source with a base outside of it, and that base: a
+// folder above the root, or a remote base. Both are "" if there is none.
 func Outside(src render.Source) (file, base string) {
 	for _, f := range src.Files {
 		if !render.IsKustomization(f.Path) {
@@ -289,7 +289,7 @@ func Outside(src render.Source) (file, base string) {
 		var k kustomization
 		data, err := src.Content(f.Path)
 		if err != nil || yaml.Unmarshal(data, &k) != nil {
-			continue // which is reported where the file is read as a manifest
+			continue // reported when the file is read as a manifest
 		}
 		for _, base := range slices.Concat(k.Resources, k.Bases, k.Components) {
 			local := path.Join(path.Dir(f.Path), base)
@@ -303,7 +303,7 @@ func Outside(src render.Source) (file, base string) {
 	return "", ""
 }
 
-// kustomization notes the patches that a kustomization names.
+// kustomization records the patches that a kustomization names.
 func (t *tree) kustomization(name, folder string) error {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -311,7 +311,7 @@ func (t *tree) kustomization(name, folder string) error {
 	}
 	var k kustomization
 	if err := yaml.Unmarshal(data, &k); err != nil {
-		return nil // broken YAML is reported where the file is read as a manifest
+		return nil // reported when the file is read as a manifest
 	}
 	note := func(file string) {
 		if file != "" && !strings.Contains(file, "\n") {
@@ -337,7 +337,7 @@ func Same(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, two)
 }
 
-// reader returns the Read of a source below a folder.
+// reader returns the Read function of a source below a folder.
 func reader(root string) func(string, []byte) ([]byte, error) {
 	return func(file string, buf []byte) ([]byte, error) { return readFile(below(root, file), buf) }
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// A stage is a folder in which rendered files wait until all of them are there.
-// It is locked as long as the process that made it lives, so that a later process
-// can find and remove what a dead one left.
+// A stage is a folder that collects rendered files until all of them are written. The process that
+// created it locks it as long as it lives, so that a later process can find and remove the stages
+// of dead processes.
 
-// stageMark begins or ends the name of a stage; a number follows.
+// stageMark is the prefix or suffix of the name of a stage; a number follows.
 const stageMark = ".rendering-"
 
-// stageBeside is how the name of a stage beside a folder begins.
+// stageBeside returns the prefix of the name of a stage in the folder's parent.
 func stageBeside(folder string) string { return "." + filepath.Base(folder) + stageMark }
 
-// newStage makes a stage, and locks it where the file system has locks.
+// newStage creates a stage and locks it if the file system supports locks.
 func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
 	for {
 		if stage, err = os.MkdirTemp(parent, begin); err != nil {
@@ -29,7 +29,7 @@ func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
 		}
 		d, err := os.Open(stage)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // somebody took it for a dead process's, since it was not locked yet
+			continue // another process removed it, since it was not locked yet
 		} else if err != nil {
 			return "", nil, multi.Errors(err, os.Remove(stage))
 		}
@@ -41,8 +41,8 @@ func newStage(parent, begin string) (stage string, lock io.Closer, err error) {
 	}
 }
 
-// removeStages takes away the stages of dead processes in a folder and beside
-// it. Files that cannot be removed stay.
+// removeStages removes the stages of dead processes in a folder and in its parent. Files that
+// cannot be removed stay.
 func removeStages(folder string) {
 	for parent, begin := range map[string]string{folder: stageMark,
 		filepath.Dir(folder): stageBeside(folder)} {
@@ -75,8 +75,8 @@ func removeStage(stage string) {
 	}
 }
 
-// lockFolder locks an open folder until it is closed or the process ends. It
-// fails where another process has it locked, and on file systems without locks.
+// lockFolder locks an open folder until it is closed or the process ends. It returns false if
+// another process holds the lock, and on file systems without locks.
 func lockFolder(d *os.File) (locked bool) {
 	for {
 		err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

@@ -16,29 +16,29 @@ import (
 	"github.com/armature-dev/armature/render"
 )
 
-// ListFile, in a folder that was rendered to, lists the files that are ours, so
-// that the next render can take away what is no longer rendered.
+// ListFile is the file in a rendered folder that lists the rendered files, so that the next render
+// can remove files that are no longer rendered.
 const ListFile = ".armature-files"
 
-// Folder collects rendered files beside a folder and moves them in at once.
-// Nothing of it is to be seen before Commit, and nothing is left after Abort.
+// Folder collects rendered files in a stage and moves them into a folder together. No file is
+// visible before Commit, and none is left after Abort.
 type Folder struct {
 	path, stage string
 	lock        io.Closer // of the stage
 	fresh       bool      // the folder did not exist, or was empty
-	within      bool      // the stage is in the folder, and not beside it
-	inPlace     bool      // the files are the author's: none is ever removed
-	pkg         string    // that is rendered, as the list names it
+	within      bool      // the stage is in the folder, not in its parent
+	inPlace     bool      // the folder is the author's
+	pkg         string    // the rendered package, as the list names it
 
-	mu    sync.Mutex
-	files []string        // rendered
-	moved []string        // those that differ from what the folder holds
-	gone  []string        // those that have nothing left
-	dirs  map[string]bool // made below stage
+	mu      sync.Mutex
+	files   []string        // rendered
+	moved   []string        // rendered files that differ from the folder's
+	removed []string        // files that became empty
+	dirs    map[string]bool // created below stage
 }
 
-// NewFolder prepares to write to a folder, which need not exist. A folder with
-// content has to be one that a render wrote, or inPlace, the one it reads.
+// NewFolder prepares to write to a folder, which need not exist. A folder with content has to be
+// the output of an earlier render or, with inPlace, the source folder.
 func NewFolder(path string, inPlace bool) (*Folder, error) {
 	f := &Folder{path: filepath.Clean(path), dirs: make(map[string]bool)}
 	removeStages(f.path)
@@ -61,7 +61,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	}
 	f.inPlace, f.within = inPlace, info != nil
 	parent, stage := filepath.Dir(f.path), stageBeside(f.path)
-	if f.within { // files cannot be moved into a mounted volume from outside
+	if f.within { // files cannot be renamed into a mounted volume
 		parent, stage = f.path, stageMark
 	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -70,7 +70,7 @@ func NewFolder(path string, inPlace bool) (*Folder, error) {
 	if f.stage, f.lock, err = newStage(parent, stage); err != nil {
 		var about *fs.PathError
 		if errors.As(err, &about) {
-			// and not a name that nobody gave
+			// Report the user's name, and not that of the stage.
 			err = &fs.PathError{Op: about.Op, Path: path, Err: about.Err}
 		}
 		return nil, fmt.Errorf("preparing to write: %w", err)
@@ -85,8 +85,7 @@ func notFolder(path string) error {
 	return fmt.Errorf("%s is a file: name a folder to write to", path)
 }
 
-// empty reports whether a folder holds nothing, but for what a render left that
-// was killed.
+// empty reports whether a folder contains nothing but stages of renders that were killed.
 func empty(folder string) (bool, error) {
 	d, err := os.Open(folder)
 	if err != nil {
@@ -103,12 +102,12 @@ func empty(folder string) (bool, error) {
 	}
 }
 
-// Write is the Sink. It may be called from many goroutines.
+// Write is the Sink of the render. It may be called from many goroutines.
 func (f *Folder) Write(file string, data []byte) error {
 	if data == nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.gone = append(f.gone, file)
+		f.removed = append(f.removed, file)
 		return nil
 	}
 	changed := f.fresh || !f.holds(file, data)
@@ -126,7 +125,7 @@ func (f *Folder) Write(file string, data []byte) error {
 	return nil
 }
 
-// put writes a file to the stage, with the permissions of the one it replaces.
+// put writes a file to the stage with the permissions of the file that it replaces.
 func (f *Folder) put(file string, data []byte) error {
 	if slash := strings.LastIndexByte(file, '/'); slash > 0 {
 		if err := f.mkdir(file[:slash]); err != nil {
@@ -139,12 +138,12 @@ func (f *Folder) put(file string, data []byte) error {
 	}
 	info, err := os.Stat(below(f.path, file))
 	if err != nil {
-		return nil // it replaces none
+		return nil // it replaces no file
 	}
 	return os.Chmod(staged, info.Mode().Perm())
 }
 
-// Files counts the files that the folder has from this render.
+// Files returns the number of files of this render.
 func (f *Folder) Files() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,10 +166,10 @@ func (f *Folder) mkdir(folder string) error {
 	return os.MkdirAll(below(f.stage, folder), 0o755)
 }
 
-// Commit makes the rendered files the folder's. Files that an earlier render
-// wrote and this one did not are removed; others are left alone. Nothing is
-// written or removed through a symbolic link below the folder. An error midway
-// says how far it came; another render goes on from there.
+// Commit moves the rendered files into the folder. It removes files that an earlier render wrote
+// and this one did not, and leaves other files alone. It writes and removes nothing through a
+// symbolic link below the folder. An error states how many files were moved; another render
+// completes the work.
 func (f *Folder) Commit() (written, removed int, err error) {
 	slices.Sort(f.files)
 	written, removed, err = f.commit()
@@ -179,11 +178,11 @@ func (f *Folder) Commit() (written, removed int, err error) {
 
 func (f *Folder) commit() (written, removed int, err error) {
 	if f.inPlace {
-		if err := f.reachable(append(slices.Clone(f.moved), f.gone...)); err != nil {
+		if err := f.reachable(append(slices.Clone(f.moved), f.removed...)); err != nil {
 			return 0, 0, err
 		}
 		if written, err = f.move(f.moved); err == nil {
-			removed, err = f.remove(f.gone)
+			removed, err = f.remove(f.removed)
 		}
 		return written, removed, err
 	}
@@ -203,8 +202,8 @@ func (f *Folder) commit() (written, removed int, err error) {
 		return 0, 0, err
 	}
 	if string(before) != list {
-		// As long as both are there, both are ours: whatever happens midway, the
-		// next render knows what it may take away.
+		// The list names old and new files until the commit ends. If it fails midway, the next
+		// render knows which files it may remove.
 		both := slices.Concat(listed, f.files)
 		slices.Sort(both)
 		if err := f.replaceList(string(listOf(f.pkg, slices.Compact(both)))); err != nil {
@@ -220,7 +219,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 	return written, removed, err
 }
 
-// moveAll makes the stage the folder, or the content of one that is empty.
+// moveAll renames the stage to the folder, or moves its entries into an empty folder.
 func (f *Folder) moveAll() (written, removed int, err error) {
 	if !f.within {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -253,8 +252,7 @@ func (f *Folder) replaceList(list string) error {
 	return err
 }
 
-// reachable makes sure that the folder of every file is below ours, and not
-// where a symbolic link leads.
+// reachable returns an error if a symbolic link below the folder leads to one of the files.
 func (f *Folder) reachable(files []string) error {
 	known := make(map[string]bool)
 	for _, file := range files {
@@ -266,7 +264,7 @@ func (f *Folder) reachable(files []string) error {
 			folder := filepath.Join(f.path, file[:at])
 			info, err := os.Lstat(folder)
 			if errors.Is(err, os.ErrNotExist) {
-				break // to be made
+				break // it will be created
 			} else if err != nil {
 				return err
 			}
@@ -279,10 +277,10 @@ func (f *Folder) reachable(files []string) error {
 	return nil
 }
 
-// ofPackage begins the line of ListFile that names the package, from the folder.
+// ofPackage is the prefix of the line of ListFile with the path of the package from the folder.
 const ofPackage = "# package: "
 
-// listOf is the content of ListFile.
+// listOf returns the content of ListFile.
 func listOf(pkg string, files []string) []byte {
 	list := strings.Join(files, "\n") + "\n"
 	if pkg != "" {
@@ -291,7 +289,7 @@ func listOf(pkg string, files []string) []byte {
 	return []byte(list)
 }
 
-// readList takes the content of ListFile apart.
+// readList parses the content of ListFile.
 func readList(list []byte) (pkg string, files []string) {
 	text := strings.TrimSpace(string(list))
 	if rest, ok := strings.CutPrefix(text, ofPackage); ok {
@@ -300,8 +298,8 @@ func readList(list []byte) (pkg string, files []string) {
 	return pkg, strings.Split(text, "\n")
 }
 
-// packageFor names a package, "-" for standard input, as the list of a folder does. It
-// is an error that the folder was rendered from another one.
+// packageFor returns the name of a package in a folder's list; "-" for standard input. It returns
+// an error if the folder was rendered from another package.
 func packageFor(folder, path string) (string, error) {
 	pkg := path
 	if path != "-" {
@@ -329,7 +327,7 @@ func packageFor(folder, path string) (string, error) {
 	return pkg, nil
 }
 
-// For names the package that is rendered to the folder.
+// For sets the package that is rendered to the folder.
 func (f *Folder) For(path string) (err error) {
 	if !f.inPlace {
 		f.pkg, err = packageFor(f.path, path)
@@ -337,8 +335,7 @@ func (f *Folder) For(path string) (err error) {
 	return err
 }
 
-// dropped are those files of an earlier render that are not among the files of this one,
-// which are sorted.
+// dropped returns the files of an earlier render that are not among the sorted files of this one.
 func dropped(earlier, files []string) (dropped []string) {
 	for _, file := range earlier {
 		if _, kept := slices.BinarySearch(files, file); !kept && file != "" &&
@@ -349,7 +346,7 @@ func dropped(earlier, files []string) (dropped []string) {
 	return dropped
 }
 
-// remove takes files away from the folder that were not rendered.
+// remove removes files that were not rendered from the folder.
 func (f *Folder) remove(files []string) (removed int, err error) {
 	for _, file := range dropped(files, f.files) {
 		switch err := os.Remove(filepath.Join(f.path, filepath.FromSlash(file))); {
@@ -363,7 +360,7 @@ func (f *Folder) remove(files []string) (removed int, err error) {
 	return removed, nil
 }
 
-// move puts files from the stage into the folder.
+// move moves files from the stage into the folder.
 func (f *Folder) move(files []string) (written int, err error) {
 	for i, relative := range files {
 		to := filepath.Join(f.path, relative)
@@ -384,8 +381,8 @@ func (f *Folder) move(files []string) (written int, err error) {
 	return written, nil
 }
 
-// target returns the file that is written in place of an author's link to another file of the
-// folder, which stays a link.
+// target returns the file to write: the target of an author's link to another file of the folder,
+// so that the link stays a link, or the file itself.
 func (f *Folder) target(file string) (string, error) {
 	info, err := os.Lstat(file)
 	if err != nil || info.Mode()&os.ModeSymlink == 0 {
@@ -406,18 +403,18 @@ func (f *Folder) target(file string) (string, error) {
 	return target, nil
 }
 
-// Abort takes away what was collected.
+// Abort removes the stage.
 func (f *Folder) Abort() error { return multi.Errors(os.RemoveAll(f.stage), f.lock.Close()) }
 
-// Spool collects a stream, in memory as long as it is small, until it may leave.
+// Spool collects a stream until WriteTo, in memory up to 32 MiB and then in a file.
 type Spool struct {
-	blocks [][]byte // of blockSize, the last one with room
+	blocks [][]byte // of at most blockSize
 	file   *os.File
-	last   byte   // the last that was written, 0 before the first
-	name   string // of the file that the last was of
+	last   byte   // the last byte; 0 before the first
+	name   string // of the last file
 	json   bool   // it begins as JSON
-	joined bool   // it is of more than one file
-	held   int    // that and what joins it
+	joined bool   // it consists of several files
+	size   int    // in bytes
 }
 
 const (
@@ -425,8 +422,7 @@ const (
 	blockSize   = 4 << 20
 )
 
-// Write is a Sink, of whole files or of pieces, that joins the files to one
-// YAML stream.
+// Write is a Sink for whole files or pieces that joins the files to one YAML stream.
 func (s *Spool) Write(file string, data []byte) error {
 	if len(data) == 0 {
 		return nil
@@ -446,23 +442,23 @@ func (s *Spool) Write(file string, data []byte) error {
 	}
 	s.name = file
 	s.last = data[len(data)-1]
-	if err := s.hold([]byte(join)); err != nil {
+	if err := s.append([]byte(join)); err != nil {
 		return err
 	}
-	return s.hold(data)
+	return s.append(data)
 }
 
-// hold takes data to the end of what is held.
-func (s *Spool) hold(data []byte) error {
+// append appends data to the blocks.
+func (s *Spool) append(data []byte) error {
 	for len(data) > 0 {
 		n := len(s.blocks)
 		if n == 0 || len(s.blocks[n-1]) == cap(s.blocks[n-1]) {
-			if s.file != nil || s.held >= spoolMemory {
+			if s.file != nil || s.size >= spoolMemory {
 				if err := s.spill(); err != nil {
 					return err
 				}
 			} else {
-				s.blocks = append(s.blocks, make([]byte, 0, min(blockSize, max(64<<10, s.held))))
+				s.blocks = append(s.blocks, make([]byte, 0, min(blockSize, max(64<<10, s.size))))
 			}
 			n = len(s.blocks)
 		}
@@ -470,12 +466,12 @@ func (s *Spool) hold(data []byte) error {
 		fits := min(len(data), cap(*block)-len(*block))
 		*block = append(*block, data[:fits]...)
 		data = data[fits:]
-		s.held += fits
+		s.size += fits
 	}
 	return nil
 }
 
-// spill moves what is in memory to a file, and leaves a block to go on with.
+// spill moves the blocks to a file, and keeps one empty block.
 func (s *Spool) spill() error {
 	if s.file == nil {
 		spool, err := os.CreateTemp("", "armature-spool-")
@@ -483,7 +479,7 @@ func (s *Spool) spill() error {
 			return err
 		}
 		s.file = spool
-		if err := os.Remove(spool.Name()); err != nil { // it lives as long as it is open
+		if err := os.Remove(spool.Name()); err != nil { // it exists as long as it is open
 			return err
 		}
 	}
@@ -506,7 +502,7 @@ func (s *Spool) writeBlocks(w io.Writer) (written int64, err error) {
 	return written, nil
 }
 
-// WriteTo lets the stream leave.
+// WriteTo writes the stream.
 func (s *Spool) WriteTo(w io.Writer) (written int64, err error) {
 	if s.json && s.joined { // kubectl would read all of it as JSON
 		n, err := io.WriteString(w, "---\n")

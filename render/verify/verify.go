@@ -18,16 +18,16 @@ import (
 	"github.com/armature-dev/armature/render/host"
 )
 
-// Run renders a source afresh and compares: a workload that opted in and was
-// not rendered, or one that differs from what a render makes of it, is an
-// error. Order and style of the YAML do not count, so that it works on what
-// other tools made of a render.
+// Run renders a source again and compares the results. It reports an error for a workload that
+// opted in and was not rendered, and for an object that differs from a fresh render. Order and
+// style of the YAML do not count, so that it also accepts the output of other tools that processed
+// a render.
 func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats, error) {
 	v := verification{src: src, left: make(map[finding.Ref]found),
 		unrendered: make(map[finding.Ref]bool)}
 	sink := func(file string, rendered []byte) error {
 		if rendered == nil {
-			return nil // its objects are elsewhere in the render
+			return nil // its objects are in other files of the render
 		}
 		data, err := src.Content(file)
 		if err != nil || bytes.Equal(data, rendered) {
@@ -47,8 +47,7 @@ func Run(src render.Source, opt render.Options) ([]finding.Finding, render.Stats
 	return findings, stats, err
 }
 
-// List leaves the items of a ResourceList as they are, and finds what differs from
-// a fresh render.
+// List compares the items of a ResourceList with a fresh render, and returns them unchanged.
 func List(l *host.List,
 	opt render.Options) (out []byte, findings []finding.Finding, stats render.Stats, err error) {
 	return l.Run(opt,
@@ -58,14 +57,14 @@ func List(l *host.List,
 		})
 }
 
-// verification gathers what differs. Many files may be compared at once.
+// verification collects differences. Many files may be compared in parallel.
 type verification struct {
 	src render.Source
 
 	mu       sync.Mutex
 	findings []finding.Finding
-	missing  []found               // objects that a file should have
-	left     map[finding.Ref]found // objects that a file should not have
+	missing  []found               // objects that a file lacks
+	left     map[finding.Ref]found // objects that a file should not contain
 
 	unrendered map[finding.Ref]bool // workloads, by kind, namespace and name
 }
@@ -77,14 +76,14 @@ type found struct {
 	value    any
 	injected bool
 	local    bool        // stays in the package, and never gets into a cluster
-	of       finding.Ref // the workload that it was rendered for: kind, namespace and name
+	of       finding.Ref // the workload for which it was rendered: kind, namespace and name
 }
 
 // objects decodes all objects of a file.
 func objects(file string, data []byte) (map[finding.Ref]found, error) {
 	all := make(map[finding.Ref]found)
 	var failed error
-	// the render reports others
+	// The render reports documents that are not objects.
 	render.Objects(render.File{Path: file, Data: data}, func(o *krm.Object) {
 		value, err := o.Value()
 		if err != nil {
@@ -94,7 +93,7 @@ func objects(file string, data []byte) (map[finding.Ref]found, error) {
 		local := o.Get("metadata", "annotations", krm.LocalConfig).Is("true")
 		krm.DropHostAnnotations(value)
 		at, line := file, o.Origin.Line
-		if o.Origin.File != file { // a host names the file of the item, whose lines nobody knows
+		if o.Origin.File != file { // the host names the file of the item, but not its line
 			at, line = o.Origin.File, 0
 		}
 		made, _ := o.Annotation(keys.RenderedFor)
@@ -152,8 +151,8 @@ func (v *verification) judge(have, want found) {
 	}
 }
 
-// finish looks for missing objects in other files: kpt, for one, keeps
-// generated objects in files of their own.
+// finish searches other files for missing objects, because kpt, for example, moves generated
+// objects to files of their own.
 func (v *verification) finish() error {
 	elsewhere := make(map[finding.Ref]found)
 	if len(v.missing) > 0 && len(v.src.Files) > 1 {
@@ -173,9 +172,9 @@ func (v *verification) finish() error {
 			continue
 		}
 		if v.unrendered[want.of] {
-			continue // the finding about the workload says enough
+			continue // the finding about the workload suffices
 		}
-		want.line = 0 // of the render, which nobody sees
+		want.line = 0 // the line is of the render, not of a file
 		v.report("missing", want, "", fmt.Sprintf("%s is missing", want.ref), "render again")
 	}
 	for _, have := range v.left {
@@ -202,9 +201,8 @@ func (v *verification) manifests(visit func(file string, data []byte) error) err
 	return nil
 }
 
-// nothing reports a source without any object for a cluster, and without a custom
-// resource that a render has kept: to pass it would hide that the step before made
-// nothing.
+// nothing reports a source without an object for a cluster and without a consumed custom resource.
+// Accepting it would hide that the previous step produced nothing.
 func (v *verification) nothing() error {
 	seen := false
 	err := v.manifests(func(file string, data []byte) error {

@@ -11,8 +11,8 @@ import (
 	"runtime/debug"
 )
 
-// Fingerprint begins to compute what identifies the running build, which
-// takes tens of milliseconds where the executable has to be read.
+// Fingerprint starts to compute the identity of the running build, which takes tens of milliseconds
+// if the executable has to be read. The returned function waits for the result.
 func Fingerprint() func() (string, error) {
 	type result struct {
 		fingerprint string
@@ -36,9 +36,8 @@ func Fingerprint() func() (string, error) {
 	}
 }
 
-// fingerprint identifies a build of the program. What the go
-// command recorded suffices for a released module and for a clean checkout; every
-// other build is known by the content of its executable.
+// fingerprint returns the identity of a build. The record of the go command suffices for a released
+// module and for a clean checkout. Other builds are identified by the content of their executable.
 func fingerprint(info *debug.BuildInfo, executable func() (string, error)) (string, error) {
 	if recorded(info) {
 		sum := sha256.Sum256([]byte(info.String()))
@@ -51,8 +50,8 @@ func fingerprint(info *debug.BuildInfo, executable func() (string, error)) (stri
 	return "executable " + content, nil
 }
 
-// content identifies the content of a program: by the build ID of the go command, which is
-// a hash of it. Without a build ID it hashes the whole file, which takes as long as
+// content returns the identity of a program's content: the build ID of the go command, which is a
+// hash of the content. Without a build ID it hashes the whole file, which takes as long as
 // rendering a thousand workloads.
 func content(name string) (string, error) {
 	file, err := os.Open(name)
@@ -83,7 +82,7 @@ func recorded(info *debug.BuildInfo) bool {
 	}
 	for _, module := range info.Deps {
 		if module.Replace != nil && module.Replace.Sum == "" {
-			return false // by a folder
+			return false // replaced by a folder
 		}
 	}
 	settings := make(map[string]string)

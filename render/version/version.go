@@ -14,9 +14,9 @@ const module = "github.com/armature-dev/armature"
 // -ldflags "-X github.com/armature-dev/armature/render/version.described=…".
 var described string
 
-// String is the version of this build, such as v0.2.0, v0.2.0-14-g1a2b3c4d5e6f or
-// v0.2.1-0.20261122100000-1a2b3c4d5e6f: what make found with git describe, else
-// what the go command recorded. It is "devel" where nothing is recorded.
+// String returns the version of this build, such as v0.2.0, v0.2.0-14-g1a2b3c4d5e6f or
+// v0.2.1-0.20261122100000-1a2b3c4d5e6f: the output of git describe from make, or else the record of
+// the go command. It is "devel" without both.
 func String() string {
 	if described != "" {
 		return described
@@ -25,25 +25,24 @@ func String() string {
 	return recordedVersion(info)
 }
 
-// IsRelease reports whether this build is that of a tag, such as v0.2.0 or
-// v0.2.0-rc.1, whose images are published.
+// IsRelease reports whether this build is that of a tag, such as v0.2.0 or v0.2.0-rc.1, whose
+// images are published.
 func IsRelease() bool { return isRelease(String()) }
 
-// isRelease is false for what lies after a tag, as git describe and the go command
-// write it.
+// isRelease reports whether a version is that of a tag, and not of a commit after a tag in the form
+// of git describe or the go command.
 func isRelease(version string) bool {
 	return regexp.MustCompile(
 		`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.\d+)?$`).MatchString(version)
 }
 
-// UserAgent is how a program introduces itself to HTTP servers:
-// armature/v0.2.0 (linux/amd64).
+// UserAgent returns the User-Agent of a program for HTTP servers: armature/v0.2.0 (linux/amd64).
 func UserAgent(program string) string {
 	return program + "/" + String() + " (" + runtime.GOOS + "/" + runtime.GOARCH + ")"
 }
 
-// recordedVersion is the version of Armature in a program's build information:
-// of the program itself, or of the library that another program links.
+// recordedVersion returns the version of Armature in a program's build information: that of the
+// program itself, or of the library that another program links.
 func recordedVersion(info *debug.BuildInfo) string {
 	const unknown = "devel"
 	if info == nil {
