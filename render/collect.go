@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// find reads objects of the package again and visits those that it finds.
+// find reads objects of the package again and calls visit for each object in ids.
 func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *krm.Object)) {
 	files := make(map[string]bool)
 	for place := range ids {
@@ -40,12 +40,12 @@ func (e *engine) find(ids map[functions.Place]index.ID, visit func(index.ID, *kr
 	}
 }
 
-// collect is the first pass: what functions must know of the whole package.
+// collect runs the first pass, in which functions collect facts about the whole package.
 func (e *engine) collect() error {
 	e.seed, e.sums, e.forms = maphash.MakeSeed(), make([]uint64, len(e.src.Files)), make([]form,
 		len(e.src.Files))
 	var buf []byte
-	var look krm.Object
+	var o krm.Object
 	for i, f := range e.src.Files {
 		if e.asIs(&f) {
 			continue
@@ -64,16 +64,16 @@ func (e *engine) collect() error {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, false, origin)
 				return
 			}
-			if !v.kept && e.pkg.CollectHead(&look, v.src, v.doc, v.item, origin) {
+			if !v.kept && e.pkg.CollectHead(&o, v.src, v.doc, v.item, origin) {
 				return
 			}
-			if isObject, err := look.Read(v.src, v.doc, v.item, origin); err != nil || !isObject {
+			if isObject, err := o.Read(v.src, v.doc, v.item, origin); err != nil || !isObject {
 				return // the second pass reports it
 			}
-			if source, ok := restoreLocal(&look); ok {
+			if source, ok := restoreLocal(&o); ok {
 				e.pkg.Collect(source, krm.Document{End: len(source)}, v.item, origin)
 			} else {
-				e.pkg.CollectObject(&look)
+				e.pkg.CollectObject(&o)
 			}
 		})
 		if f.Data == nil { // the second pass reads it into other memory
@@ -88,9 +88,8 @@ func (e *engine) collect() error {
 	return nil
 }
 
-// beside reads a file that a function asks for, which is in the package but is no
-// manifest. A package that is a single file has it beside itself, as it has its
-// configuration.
+// beside reads a file of the package, other than a manifest, that a function requests. A package
+// that is a single file may request files of the same folder.
 func (e *engine) beside(f *contract.File) error {
 	file := path.Clean(f.Name)
 	i := slices.IndexFunc(e.src.Files, func(f File) bool { return f.Path == file })
@@ -114,23 +113,23 @@ func (e *engine) beside(f *contract.File) error {
 	return nil
 }
 
-// EachDocument calls visit for every document of a stream, or for the items of
-// documents that are lists, with the line each starts on.
+// EachDocument calls visit for every document of a stream, or for the items of documents that are
+// lists, with the line where each starts.
 func EachDocument(data []byte, visit func(d krm.Document, item bool, line int)) {
 	walkHeads(data, false, func(v visited) { visit(v.doc, v.item, v.line) })
 }
 
-// visited is a document of a stream, or an item of one that is a list.
+// visited is a document of a stream, or an item of a document that is a list.
 type visited struct {
-	src  []byte // that it is in: the stream, or a list with its consumed items
+	src  []byte // the stream, or a list with its consumed items
 	doc  krm.Document
 	item bool // of a block list
 	line int
 	kept bool // in an annotation of its list
 }
 
-// walkHeads is EachDocument with the heads of documents, and with the consumed
-// items of lists where they are asked for.
+// walkHeads visits the same documents as EachDocument with their heads and, with consumed, the
+// consumed items of lists.
 func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 	line, at := 1, 0
 	for d := range krm.Documents(data) {
@@ -153,7 +152,7 @@ func walkHeads(data []byte, consumed bool, visit func(visited)) (f form) {
 	return f
 }
 
-// walkItems visits the items of a list, and those of the lists in it.
+// walkItems visits the items of a list and of the lists in it.
 func walkItems(l *list, visit func(visited)) {
 	for i, item := range l.Items {
 		if inner, ok := l.nested[i]; ok {
@@ -168,8 +167,8 @@ func walkItems(l *list, visit func(visited)) {
 	}
 }
 
-// Objects calls visit for every object of a file in memory, items of lists
-// included. The object is valid during the call only.
+// Objects calls visit for every object of a file in memory, including items of lists. The object is
+// valid only during the call.
 func Objects(f File, visit func(*krm.Object)) {
 	EachDocument(f.Data, func(d krm.Document, item bool, line int) {
 		var o krm.Object

@@ -18,8 +18,8 @@ const ConfigFile = "armature.yaml"
 // MisnamedConfig is a name that an author may give the configuration by mistake.
 const MisnamedConfig = "armature.yml"
 
-// Misnamed returns the finding about a misnamed configuration. Both reports whether
-// armature.yaml is beside it.
+// Misnamed returns the finding about a misnamed configuration. both means that armature.yaml exists
+// as well.
 func Misnamed(file string, both bool) finding.Finding {
 	f := finding.Finding{Rule: "config/name", Severity: finding.Error,
 		Message: "nothing reads this file: the configuration is " + ConfigFile,
@@ -31,8 +31,7 @@ func Misnamed(file string, both bool) finding.Finding {
 	return f
 }
 
-// ReadConfig reads a RenderConfig. Unknown fields, and every other kind of
-// object, are errors.
+// ReadConfig parses a RenderConfig. Unknown fields and objects of other kinds are errors.
 func ReadConfig(data []byte, file string) (*api.RenderConfig, []finding.Finding) {
 	found, findings := only(data, file, "config/invalid", "configuration", "RenderConfig",
 		"write apiVersion: "+api.RenderV1alpha1+" and kind: RenderConfig")
@@ -43,7 +42,7 @@ func ReadConfig(data []byte, file string) (*api.RenderConfig, []finding.Finding)
 	return config, found.Decode("config/field", config)
 }
 
-// only reads the one object of a file. thing names the file in messages, kind is the expected
+// only parses the only object of a file. thing names the file in messages, kind is the expected
 // kind, and remedy the hint for an object of another kind.
 func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []finding.Finding) {
 	f := func(line int, message, hint string) []finding.Finding {
@@ -87,8 +86,8 @@ func only(data []byte, file, rule, thing, kind, remedy string) (*krm.Object, []f
 // LockFile is the name of the ImageLock at the root of a package.
 const LockFile = "armature.lock"
 
-// ReadLock reads an ImageLock. Unknown fields, and every other kind of object,
-// are errors. The render checks its entries.
+// ReadLock parses an ImageLock. Unknown fields and objects of other kinds are errors. The render
+// checks its entries.
 func ReadLock(data []byte, file string) (*api.ImageLock, []finding.Finding) {
 	found, findings := only(data, file, "pin-images/lock", "lock", "ImageLock",
 		"run `armature pin` to write the lock")

@@ -12,37 +12,38 @@ import (
 
 const (
 	consumedMark = "# " + keys.Consumed + ": "
-	// ConsumedLine begins the lines of a consumed custom resource in a rendered file.
+	// ConsumedLine is the prefix of the lines of a consumed custom resource in a rendered file.
 	ConsumedLine = "#| "
 	unendedMark  = ", without a line feed at its end"
 )
 
-// consumedNote is what the annotation keys.Consumed says, where no comment has a place.
+// consumedNote is the value of the annotation keys.Consumed, which is used where comments are not
+// possible.
 type consumedNote struct {
 	krm.Note
-	// Items are those of a list between brackets.
+	// Items are the consumed items of a list in flow style.
 	Items []keptItems `json:"items,omitempty"`
-	// Document is what was all of a JSON file, in whose place an empty List keeps it.
+	// Document is the former content of a JSON file, which an empty List replaces.
 	Document string `json:"document,omitempty"`
 }
 
-// keptItems are consumed items of a list that follow each other, as their author wrote
-// them, with the commas that set them apart from others.
+// keptItems are adjacent consumed items of a list as written, with the commas that separate them
+// from others.
 type keptItems struct {
-	// After is how many of the list's items are before them; all if it has no other.
+	// After is the number of the list's items before them; all if the list has no other items.
 	After int    `json:"after,omitempty"`
 	Text  string `json:"text"`
 }
 
 const all = -1
 
-// readNote parses a note. It reports false for any text that JSON does not write.
+// readNote parses a note. It returns false for a text that JSON does not return.
 func readNote(text string) (note consumedNote, ok bool) {
 	err := json.Unmarshal([]byte(text), &note)
 	return note, err == nil && note.JSON() == text
 }
 
-// JSON writes the note.
+// JSON returns the note as JSON.
 func (n *consumedNote) JSON() string {
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -51,13 +52,13 @@ func (n *consumedNote) JSON() string {
 	return string(text)
 }
 
-// line is the annotation as a line of YAML.
+// line returns the annotation as a line of YAML.
 func (n *consumedNote) line() string {
 	return keys.Consumed + ": '" + strings.ReplaceAll(n.JSON(), "'", "''") + "'\n"
 }
 
-// withoutComments makes the consumed items of a block list items again. The lines that
-// mark them stay, see withoutMarks, so that all lines are those of the file.
+// withoutComments converts the consumed items of a block list back to items. It keeps the lines
+// that mark them, so that the lines keep their numbers; withoutMarks removes them.
 func withoutComments(list []byte) (text []byte) {
 	within := false
 	for line := range bytes.Lines(list) {
@@ -71,8 +72,8 @@ func withoutComments(list []byte) (text []byte) {
 	return text
 }
 
-// withoutMarks returns the text before an item without the line that marks it as
-// consumed, and whether that says that the item's last line had no end.
+// withoutMarks returns the text before an item without the line that marks it as consumed, and
+// whether that line says that the item had no final line ending.
 func withoutMarks(between []byte) (text []byte, unended bool) {
 	if !bytes.Contains(between, []byte(consumedMark)) {
 		return between, false
@@ -87,8 +88,8 @@ func withoutMarks(between []byte) (text []byte, unended bool) {
 	return text, unended
 }
 
-// appendConsumed writes a custom resource that was input as comments, so that the rendered file
-// still shows it, can be rendered again, and can be restored.
+// appendConsumed writes a consumed custom resource as comments, so that the rendered file shows it,
+// can be rendered again, and can be restored.
 func appendConsumed(dst, text []byte, ref finding.Ref) []byte {
 	eol := krm.LineEnding(text)
 	dst = append(dst, consumedMark...)
@@ -109,8 +110,8 @@ func appendConsumed(dst, text []byte, ref finding.Ref) []byte {
 	return dst
 }
 
-// restoreConsumed undoes appendConsumed and appendKept. Lines that somebody added
-// below are kept as they are. The origin of the text becomes that of the resource.
+// restoreConsumed reverts appendConsumed and appendKept. It keeps lines that were added below. The
+// origin of the text becomes that of the resource.
 func restoreConsumed(text []byte, origin *krm.Origin) ([]byte, bool) {
 	if document, ok := restoreKept(text); ok {
 		origin.Kept = true
@@ -136,8 +137,7 @@ func restoreConsumed(text []byte, origin *krm.Origin) ([]byte, bool) {
 	return source, true
 }
 
-// uncomment returns a line of a consumed custom resource as its author wrote it, and other lines
-// unchanged.
+// uncomment returns a line of a consumed custom resource as written, and other lines unchanged.
 func uncomment(line []byte) (written []byte, consumed bool) {
 	if written, consumed = bytes.CutPrefix(line, []byte(ConsumedLine)); consumed {
 		return written, true
@@ -145,8 +145,8 @@ func uncomment(line []byte) (written []byte, consumed bool) {
 	return bytes.CutPrefix(line, []byte(ConsumedLine[:2]))
 }
 
-// appendKept writes a custom resource that was input, and is all of a JSON file,
-// as an empty List that keeps it.
+// appendKept writes a consumed custom resource that is all of a JSON file as an empty List with an
+// annotation.
 func appendKept(dst, text []byte) []byte {
 	kept, err := json.Marshal((&consumedNote{Document: string(text)}).JSON())
 	if err != nil {
@@ -157,7 +157,7 @@ func appendKept(dst, text []byte) []byte {
 	return append(append(dst, kept...), "}}, \"items\": []}\n"...)
 }
 
-// restoreKept undoes appendKept.
+// restoreKept reverts appendKept.
 func restoreKept(text []byte) (document []byte, ok bool) {
 	if !BeginsJSON(text) || !bytes.Contains(text, []byte(keys.Consumed)) {
 		return nil, false
@@ -174,7 +174,7 @@ func restoreKept(text []byte) (document []byte, ok bool) {
 	return []byte(note.Document), ok && note.Document != ""
 }
 
-// restoreLocal undoes localOnly.
+// restoreLocal reverts localOnly.
 func restoreLocal(o *krm.Object) ([]byte, bool) {
 	text, marked := o.Annotation(keys.Consumed)
 	if !marked {

@@ -14,7 +14,7 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// appendDocument renders one document of a file, and behind it what it generates.
+// appendDocument renders one document of a file and appends it with its generated objects.
 func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, origin krm.Origin) []byte {
 	w.file.inline = path.Ext(origin.File) == ".json" &&
 		bytes.HasPrefix(bytes.TrimLeft(src[d.Start:d.End], "\ufeff \t\r\n"), []byte{'{'})
@@ -32,7 +32,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	}
 	u := &w.unit
 	switch {
-	case u.Consumed && w.file.json: // has no place for comments
+	case u.Consumed && w.file.json: // JSON has no comments
 		dst = appendKept(dst, o.Bytes())
 	case u.Consumed:
 		dst = appendConsumed(dst, o.Bytes(), o.Ref)
@@ -57,8 +57,7 @@ func (w *worker) appendDocument(dst, src []byte, d krm.Document, item bool, orig
 	return dst
 }
 
-// LocalKind reports whether an object is for the tools that build a package,
-// not for a cluster.
+// LocalKind reports whether an object is for the tools that build a package, not for a cluster.
 func LocalKind(o *krm.Object) bool {
 	switch o.Group() {
 	case "kustomize.config.k8s.io", "kpt.dev", "config.kubernetes.io":
@@ -67,17 +66,17 @@ func LocalKind(o *krm.Object) bool {
 	return (o.Kind == "RenderConfig" || o.Kind == "ImageLock") && o.Group() == keys.Group
 }
 
-// fate is what becomes of a document.
+// fate is the result of rendering a document.
 type fate int
 
 const (
-	stays    fate = iota // changed or not
-	replaced             // by what the unit generates
-	dropped              // because its workload makes it again
+	stays    fate = iota // possibly changed
+	replaced             // by the generated objects
+	dropped              // because its workload generates it again
 )
 
-// process takes an object through the functions. It returns no object for text that is not an
-// object, and for an object that is dropped.
+// process runs the functions on an object. It returns nil for text that is not an object, and for
+// an object that is dropped.
 func (w *worker) process(src []byte, d krm.Document, item bool,
 	origin krm.Origin) (o *krm.Object, becomes fate) {
 	o = &w.object
@@ -153,8 +152,8 @@ func (w *worker) process(src []byte, d krm.Document, item bool,
 	return u.Object, stays
 }
 
-// incomplete reports a document that has a name, and one of apiVersion and kind:
-// somebody meant it to be an object, which would pass without what it asks for.
+// incomplete reports a document with a name and only one of apiVersion and kind. Its author meant
+// an object, which would otherwise pass unrendered.
 func (w *worker) incomplete(o *krm.Object) {
 	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && w.pkg.MentionsOptIn(o) {
 		w.findings = append(w.findings,
@@ -194,8 +193,8 @@ func (w *worker) run(u *contract.Unit) {
 	}
 }
 
-// expand runs the functions over the objects that a custom resource generates,
-// and replaces the resource with them.
+// expand runs the functions on the objects that a custom resource generates, and replaces the
+// resource by them.
 func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	for _, text := range texts {
 		o, u := &w.expanded.object, &w.expanded.unit
@@ -205,7 +204,7 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 					fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
 			return
 		}
-		u.NoOriginal = true // nobody wrote the text
+		u.NoOriginal = true // the text has no author
 		w.pkg.Start(u, o, o)
 		w.run(u)
 		w.unit.Generated = append(w.unit.Generated, u.Object.Append(nil))
@@ -215,9 +214,9 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	}
 }
 
-// replace is for a generated object that remembers a custom resource which a
-// host dropped. It puts the objects that the resource generates in its place, or
-// the resource itself, where the author's text is asked for.
+// replace handles a generated object that stores a custom resource which a host dropped. It
+// replaces the object by the objects that the resource generates or, if the author's text is
+// requested, by the resource.
 func (w *worker) replace(o *krm.Object) (done bool) {
 	var texts [][]byte
 	if w.undo {
@@ -237,8 +236,8 @@ func (w *worker) replace(o *krm.Object) (done bool) {
 	return true
 }
 
-// undoRender returns the object as it was before an earlier render: first without the fields that
-// were set last, then, with undo, without what a function injected.
+// undoRender returns the object as it was before an earlier render. It first reverts the fields
+// that were set last, then, with undo, what a function injected.
 func (w *worker) undoRender(o *krm.Object, undo contract.Undo) (*krm.Object, error) {
 	if why := o.Frozen(); why != "" {
 		return nil, errors.New(why)
@@ -272,11 +271,11 @@ func (w *worker) undoRender(o *krm.Object, undo contract.Undo) (*krm.Object, err
 	return o, nil
 }
 
-// undone appends an object's text without what an earlier render did to it.
-func undone(dst []byte, o *krm.Object, undo contract.Undo) (text []byte, was bool, err error) {
-	was, original, unended, err := undo(o)
-	if err != nil || !was {
-		return dst, was, err
+// undone appends an object's text without the changes of an earlier render.
+func undone(dst []byte, o *krm.Object, undo contract.Undo) (text []byte, rendered bool, err error) {
+	rendered, original, unended, err := undo(o)
+	if err != nil || !rendered {
+		return dst, rendered, err
 	}
 	from := len(dst)
 	dst = o.Append(dst)
@@ -286,7 +285,7 @@ func undone(dst []byte, o *krm.Object, undo contract.Undo) (text []byte, was boo
 		}
 		return dst, true, nil
 	}
-	// The original holds only as long as nobody has edited what it became.
+	// The original is used only if its rendered form was not edited.
 	var author krm.Object
 	if isObject, err := author.Read(original, krm.Document{End: len(original)}, o.Item(),
 		o.Origin); err != nil || !isObject {

@@ -32,7 +32,7 @@ func (w *worker) renderFile(i int) error {
 	}
 	w.file.spilled = false
 	w.file.json, w.file.aside = w.opt.Beside && path.Ext(f.Path) == ".json", w.file.aside[:0]
-	// What is generated doubles most workloads. Unlike slices.Grow, make touches no memory.
+	// Generated text doubles most workloads. Unlike slices.Grow, make touches no memory.
 	if room := 3 * len(data); !w.opt.Pieces && cap(w.buffers.out) < room {
 		w.buffers.out = make([]byte, 0, room)
 	}
@@ -51,13 +51,13 @@ func (w *worker) renderFile(i int) error {
 	return w.sink(f.Path, w.buffers.out)
 }
 
-// spill passes a large part of a file on to the sink, where that takes pieces.
-// It keeps the last line ending, which the end of the file may take back.
+// spill passes a large part of a file to the sink if the sink accepts pieces. It keeps the last
+// line ending, which the end of the file may remove.
 func (w *worker) spill(dst []byte, file string) []byte {
 	if !w.opt.Pieces || len(dst) < pieceSize || w.file.failure != nil {
 		return dst
 	}
-	if !w.file.spilled && !w.undo && BeginsJSON(dst) { // another document is about to follow
+	if !w.file.spilled && !w.undo && BeginsJSON(dst) { // another document follows
 		dst = slices.Insert(dst, 0, []byte(jsonLead+krm.LineEnding(dst))...)
 	}
 	w.file.spilled = true
@@ -105,7 +105,7 @@ func (w *worker) appendFile(dst, data []byte, file string, form form) []byte {
 			}
 		}
 		dst = w.appendDocument(dst, data, d, false, origin)
-		if len(dst) == body && len(text) > 0 { // dropped, its separator with it
+		if len(dst) == body && len(text) > 0 { // dropped with its separator
 			dst = dst[:start]
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// appendItems renders the items of a list in place. Generated objects become
-// items behind their workload's.
+// appendItems renders the items of a list in place. Generated objects become items after their
+// workload.
 func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 	data, d, items := l.src, l.doc, l.Items
 	if len(items) == 0 {
@@ -52,8 +52,8 @@ func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 	return dst
 }
 
-// appendItem renders an item of a block list. One that shares text can be read
-// as shared, and has to stay as it is.
+// appendItem renders an item of a block list. An item that shares text is read in its shared form,
+// and must not change.
 func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte,
 	origin krm.Origin) []byte {
 	w.file.inline, w.shared = false, shared
@@ -98,14 +98,14 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte,
 	return dst
 }
 
-// localOnly marks a custom resource that was input: hosts keep it in the
-// package and leave it out of what they apply.
+// localOnly marks a consumed custom resource, so that hosts keep it in the package and omit it when
+// they apply.
 func (w *worker) localOnly(o *krm.Object) {
 	if o.Get("metadata", "annotations", krm.LocalConfig).Exists() {
 		return
 	}
 	note := consumedNote{Note: o.PlanNote()}
-	if o.OnlyHostAnnotations() { // which the host takes away
+	if o.OnlyHostAnnotations() { // the host removes them
 		note.Created = 1
 	}
 	if err := o.Annotate(note.line() + krm.LocalConfig + ": \"true\"\n"); err != nil {
@@ -116,7 +116,7 @@ func (w *worker) localOnly(o *krm.Object) {
 }
 
 // place returns the annotations that put a generated object of a list into the file next to its
-// workload's, if the host names that file and has a separate place in it.
+// workload's. known is false if the host names no file.
 func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 	path, ok := o.Annotation(krm.PathAnnotation)
 	if !ok || path == "" {
@@ -133,7 +133,7 @@ func (w *worker) place(o *krm.Object) (annotations string, known bool) {
 		strconv.Itoa(index) + "'\n", true
 }
 
-// FileBeside names the file for what is generated for the objects of another, see
+// FileBeside returns the name of the file for objects generated from another file, see
 // Options.Beside.
 func FileBeside(file string) string {
 	dot := strings.LastIndexByte(file, '.')
@@ -143,13 +143,13 @@ func FileBeside(file string) string {
 	return file[:dot] + ".armature.yaml"
 }
 
-// flowList is a list between brackets as it is rendered.
+// flowList is a list in flow style during rendering.
 type flowList struct {
-	items int // that are in it
+	items int // number of rendered items
 	kept  []keptItems
 }
 
-// keep takes a consumed item out of the list. between is the text before it.
+// keep removes a consumed item from the list. between is the text before it.
 func (l *flowList) keep(between, text []byte) {
 	if n := len(l.kept); n > 0 && l.kept[n-1].After == l.items {
 		l.kept[n-1].Text += string(between) + string(text)
@@ -161,8 +161,8 @@ func (l *flowList) keep(between, text []byte) {
 	l.kept = append(l.kept, keptItems{l.items, string(between) + string(text)})
 }
 
-// next returns the text that goes before another item. If all items before it were dropped or
-// consumed, their commas were removed with them.
+// next returns the text before another item. If all items before it were dropped or consumed, their
+// commas were removed with them.
 func (l *flowList) next(between []byte) []byte {
 	if l.items++; l.items > 1 {
 		return between
@@ -173,7 +173,7 @@ func (l *flowList) next(between []byte) []byte {
 	return nil
 }
 
-// appendFlowItems is appendItems of a list between brackets.
+// appendFlowItems renders the items of a list in flow style.
 func (w *worker) appendFlowItems(dst []byte, l list, file string) []byte {
 	data, d, items := l.src, l.doc, l.Items
 	start, findings := len(dst), len(w.findings)
@@ -206,8 +206,8 @@ func (w *worker) appendFlowItems(dst []byte, l list, file string) []byte {
 	return dst
 }
 
-// keepItems notes the consumed items of a list, whose text is in dst from start
-// on, in an annotation.
+// keepItems records the consumed items of a list, whose text starts at start in dst, in an
+// annotation.
 func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItems, file string) []byte {
 	var o krm.Object
 	text := bytes.Clone(dst[start:])
@@ -222,14 +222,14 @@ func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItems, fi
 	return o.Append(dst[:start])
 }
 
-// refuseList reports a list between brackets that cannot be rendered.
+// refuseList reports a list in flow style that cannot be rendered.
 func (w *worker) refuseList(l *list, file, message string) {
 	w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error,
 		Place: finding.Place{File: file, Line: l.line}, Message: message,
 		Hint: "write the list in block style"})
 }
 
-// checkFlowList holds back a list between brackets that no parser would read.
+// checkFlowList reports a list in flow style that no parser could read.
 func (w *worker) checkFlowList(text []byte, l *list, file string) {
 	if bytes.Equal(text, l.src[l.doc.Start:l.doc.End]) {
 		return
@@ -244,7 +244,7 @@ func (w *worker) checkFlowList(text []byte, l *list, file string) {
 	}
 }
 
-// appendFlowItem renders an item between brackets. between is the text before it.
+// appendFlowItem renders an item of a list in flow style. between is the text before it.
 func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, origin krm.Origin,
 	made *flowList) []byte {
 	w.file.inline = true

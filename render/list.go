@@ -9,21 +9,21 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// list is a document that krm.ListItems took apart.
+// list is a document that krm.ListItems split.
 type list struct {
-	src  []byte // that the document and its items are in
+	src  []byte // contains the document and its items
 	doc  krm.Document
-	dash bool // it is an item of a block list itself
+	dash bool // it is itself an item of a block list
 	line int  // where it starts in its file
 	krm.ItemList
 	lines  []int          // of the items in their file
-	kept   map[int]bool   // those that an annotation keeps, which have no line of their own
-	shared map[int][]byte // those that krm.SharedItems returns
-	nested map[int]list   // those that are lists themselves
+	kept   map[int]bool   // items from an annotation, which have no line of their own
+	shared map[int][]byte // items from krm.SharedItems
+	nested map[int]list   // items that are lists
 }
 
-// listOf takes a document apart. Where consumed is set, its consumed items are items
-// again, and those that share text can be read.
+// listOf splits a document into items. With consumed, it includes the consumed items, and items
+// that share text can be read.
 func listOf(data []byte, d krm.Document, line int, consumed bool) (l list, ok bool) {
 	kind := krm.KindOf(data[d.Start:d.End])
 	if kind != "" && !strings.HasSuffix(kind, "List") {
@@ -36,12 +36,12 @@ func listOf(data []byte, d krm.Document, line int, consumed bool) (l list, ok bo
 		d = krm.Document{End: len(data)}
 	}
 	l = list{src: data, doc: d, line: line}
-	return l, l.take(kind, consumed, noted)
+	return l, l.split(kind, consumed, noted)
 }
 
-// take finds the items of a list, and of the lists in it. noted says that the document around
-// it may keep consumed items.
-func (l *list) take(kind string, consumed, noted bool) (ok bool) {
+// split finds the items of a list and of the lists in it. noted means that the outer document may
+// keep consumed items.
+func (l *list) split(kind string, consumed, noted bool) (ok bool) {
 	if noted && bytes.Contains(l.src[l.doc.Start:l.doc.End], []byte(keys.Consumed)) && !l.restore() {
 		return false
 	}
@@ -51,10 +51,10 @@ func (l *list) take(kind string, consumed, noted bool) (ok bool) {
 		}
 		l.lines = l.linesOf(l.Items)
 	}
-	if consumed && !l.Flow && !l.dash { // between brackets there are no anchors
+	if consumed && !l.Flow && !l.dash { // flow style has no anchors here
 		l.shared = krm.SharedItems(l.src[l.doc.Start:l.doc.End], len(l.Items))
 	}
-	mention := -1 // of the next list: one search in all items takes a third of one in each
+	mention := -1 // of the next list; one search in all items is three times faster than one per item
 	for i, item := range l.Items {
 		if mention < item.Start {
 			if mention = bytes.Index(l.src[item.Start:l.doc.End], []byte("List")); mention < 0 {
@@ -66,7 +66,7 @@ func (l *list) take(kind string, consumed, noted bool) (ok bool) {
 			continue
 		}
 		inner := list{src: l.src, doc: item, dash: !l.Flow, line: l.lines[i]}
-		if inner.take("", consumed, noted) {
+		if inner.split("", consumed, noted) {
 			if l.nested == nil {
 				l.nested = make(map[int]list)
 			}
@@ -91,23 +91,23 @@ func (l *list) origin(i int, file string) krm.Origin {
 	return krm.Origin{File: file, Line: l.lines[i], Kept: l.kept[i]}
 }
 
-// restore makes the consumed items of a list between brackets, which its annotation
-// keeps, items again. ok is false where somebody has made that impossible.
+// restore adds the consumed items that the annotation of a list in flow style keeps to its items.
+// It returns false if a change made that impossible.
 func (l *list) restore() (ok bool) {
 	var o krm.Object
 	if o.ReadList(l.src, l.doc, l.dash) != nil {
-		return true // which ListItems finds as well
+		return true // ListItems reports it as well
 	}
 	text, marked := o.Annotation(keys.Consumed)
 	if !marked {
 		return true // it is an item's
 	}
 	note, ok := readNote(text)
-	was, isList := krm.ListItems(l.src, l.doc, l.dash, "")
+	existing, isList := krm.ListItems(l.src, l.doc, l.dash, "")
 	if !ok || !isList || o.TakeNote(note.Note, keys.Consumed) != nil {
 		return false
 	}
-	lines, rest := l.linesOf(was.Items), o.Append(nil)
+	lines, rest := l.linesOf(existing.Items), o.Append(nil)
 	left, isList := krm.ListItems(rest, krm.Document{End: len(rest)}, l.dash, "")
 	if !isList || !left.Flow {
 		return false
@@ -134,12 +134,12 @@ func (l *list) restore() (ok bool) {
 	return len(lines) == 0
 }
 
-// withKept puts kept items back among those of a list, and returns their places.
+// withKept inserts kept items into a list and returns their places.
 func withKept(text []byte, l krm.ItemList, kept []keptItems) (src []byte, places []krm.Document) {
 	n, cursor := len(l.Items), 0
 	for i, k := range kept {
 		at, items := l.Open+1, k.Text
-		switch { // somebody may have added items to an empty list, or emptied one
+		switch { // items may have been added to an empty list, or all removed
 		case n == 0 && k.After != all:
 			if items = strings.Trim(items, ", \t\r\n"); i > 0 {
 				items = ", " + items

@@ -16,23 +16,23 @@ import (
 type File struct {
 	// Path is relative to the package's root, with slashes; "-" is standard input.
 	Path string
-	// Data is the content; nil where the Source reads it on demand.
+	// Data is the content; nil if the Source reads it on demand.
 	Data []byte
-	// AsIs leaves the file as it is: it holds text for another tool.
+	// AsIs leaves the file unchanged, because it is text for another tool.
 	AsIs bool
 }
 
-// Source is what is rendered.
+// Source is the input of a render.
 type Source struct {
 	Files []File
-	// Folder is the folder that the files are in, absolute and without links; ""
-	// where there is none, as for a stream.
+	// Folder is the folder of the files, absolute and without symbolic links; "" without one, as
+	// for a stream.
 	Folder string
 	// Read returns the content of a file without Data. It may use buf.
 	Read func(file string, buf []byte) ([]byte, error)
 }
 
-// Content returns the content of a file of the source, or of another file that Read knows.
+// Content returns the content of a file of the source, or of another file that Read can read.
 func (s Source) Content(file string) ([]byte, error) {
 	for _, f := range s.Files {
 		if f.Path == file && (f.Data != nil || s.Read == nil) {
@@ -45,35 +45,35 @@ func (s Source) Content(file string) ([]byte, error) {
 	return s.Read(file, nil)
 }
 
-// Options say how.
+// Options control a render.
 type Options struct {
-	// Config is the RenderConfig, nil for the defaults.
+	// Config is the RenderConfig; nil for the defaults.
 	Config *api.RenderConfig
-	// Lock is the ImageLock beside the package, nil for none.
+	// Lock is the ImageLock of the package; nil for none.
 	Lock *api.ImageLock
-	// Closed makes it an error that the workload of a resource is not in the package.
+	// Closed reports an error if the workload of a resource is not in the package.
 	Closed bool
 	// Functions are the names of the functions to run; nil is all of them.
 	Functions []string
-	// Version is recorded in what is rendered; "" is this build's.
+	// Version is recorded in rendered objects; "" is this build's.
 	Version string
-	// ObjectsOnly leaves out files and documents that are not Kubernetes objects
-	// of a cluster, so that the output can be applied.
+	// ObjectsOnly omits files and documents that are not Kubernetes objects for a cluster, so that
+	// the output can be applied.
 	ObjectsOnly bool
-	// Beside writes what is generated for a JSON file, which can hold one object only, into a file
-	// of its own next to it. A stream has it behind the object.
+	// Beside writes objects generated from a JSON file, which can contain only one object, into a
+	// file next to it. In a stream they follow the object.
 	Beside bool
-	// Pieces lets a large file reach the sink in several calls, one after the
-	// other, so that no more than a piece of it is in memory.
+	// Pieces passes a large file to the sink in several consecutive calls, so that only a piece of
+	// it is in memory.
 	Pieces bool
-	// Observe looks at every object that the functions have been through, nil
-	// not at all. More than one worker calls it at the same time.
+	// Observe is called for every object after all functions; it may be nil. Several workers call
+	// it in parallel.
 	Observe func(*contract.Unit)
-	// Workers is how many files are worked on at once; 0 is one for each
-	// processor. Files reach the sink in order only with one.
+	// Workers is the number of files that are processed in parallel; 0 is one per processor. Only
+	// one worker passes files to the sink in order.
 	Workers int
 
-	// Hosted says that the source is a ResourceList that a host passes.
+	// Hosted means that the source is a ResourceList from a host.
 	Hosted bool
 
 	table []contract.Function // nil for functions.Table
@@ -117,7 +117,7 @@ func IsManifest(file string) bool {
 	return file == "-"
 }
 
-// IsKustomization reports whether a file's name is one that kustomize builds from.
+// IsKustomization reports whether a file has the name of a kustomization.
 func IsKustomization(file string) bool {
 	switch path.Base(file) {
 	case "kustomization.yaml", "kustomization.yml", "Kustomization":
@@ -126,7 +126,7 @@ func IsKustomization(file string) bool {
 	return false
 }
 
-// Kustomization is the first one of a source, "" for none.
+// Kustomization returns the path of the first kustomization of a source, or "".
 func (s Source) Kustomization() string {
 	for _, f := range s.Files {
 		if IsKustomization(f.Path) {
@@ -136,16 +136,15 @@ func (s Source) Kustomization() string {
 	return ""
 }
 
-// Result is a render that is held in memory.
+// Result is the result of a render in memory.
 type Result struct {
-	// Files are the rendered files; empty where a finding is an error.
+	// Files are the rendered files; empty if a finding is an error.
 	Files    []File
 	Findings []finding.Finding
 	Stats    Stats
 }
 
-// Sink takes a rendered file. Data is valid during the call only; nil says that
-// nothing is left of the file, which held generated objects only. Whoever
-// passes a sink must not let its output leave when Stream ends with an error or
-// with a finding that is one.
+// Sink receives a rendered file. Data is valid only during the call; nil means that the file became
+// empty because it contained only generated objects. The caller of Stream must discard the output
+// of the sink if Stream returns an error or a finding that is an error.
 type Sink func(file string, data []byte) error

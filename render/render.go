@@ -13,9 +13,8 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Run renders a source in memory. An error says that the source could not be
-// read; what is wrong with its content is among the findings, and an error
-// among those leaves no files.
+// Run renders a source in memory. It returns an error if the source could not be read. Problems of
+// the content are findings; if one of them is an error, the result has no files.
 func Run(src Source, opt Options) (Result, error) {
 	var r Result
 	opt.Workers, opt.Beside = 1, true
@@ -32,8 +31,7 @@ func Run(src Source, opt Options) (Result, error) {
 	return r, err
 }
 
-// Stream renders a source file by file, so that memory stays bounded however
-// large the package is.
+// Stream renders a source file by file, so that its memory does not grow with the package.
 func Stream(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error) {
 	e, err := newEngine(src, opt, sink)
 	if err != nil {
@@ -42,8 +40,8 @@ func Stream(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error
 	return e.run()
 }
 
-// Uninject restores a rendered source as its author wrote it: without what was injected and
-// generated, and with the custom resources that were consumed.
+// Uninject restores a rendered source as written: it removes injected and generated parts, and
+// restores consumed custom resources.
 func Uninject(src Source, opt Options, sink Sink) ([]finding.Finding, Stats, error) {
 	e, err := newEngine(src, opt, sink)
 	if err != nil {
@@ -80,7 +78,7 @@ func (e *engine) run() ([]finding.Finding, Stats, error) {
 	return e.findings, e.stats, nil
 }
 
-// resolve ends the first pass for the functions that run.
+// resolve ends the first pass of the functions.
 func (e *engine) resolve(rows []functions.Row) []finding.Finding {
 	e.pkg.ReadWith(e.find)
 	findings := e.pkg.Resolve(rows)
@@ -88,7 +86,7 @@ func (e *engine) resolve(rows []functions.Row) []finding.Finding {
 	return findings
 }
 
-// render is the second pass.
+// render runs the second pass.
 func (e *engine) render() error {
 	workers := e.opt.Workers
 	if workers == 0 {
@@ -104,8 +102,8 @@ func (e *engine) render() error {
 		w.done()
 		return nil
 	}
-	// A worker takes neighbouring files, because two that make files
-	// in the same folder wait for each other.
+	// A worker takes neighboring files, because two workers that create files in the same folder
+	// wait for each other.
 	n := len(e.src.Files)
 	run := max(1, min(256, n/(4*workers)))
 	var next atomic.Int64
@@ -131,15 +129,15 @@ func (e *engine) render() error {
 	return e.failed
 }
 
-// Stats counts what was done.
+// Stats counts the work of a render.
 type Stats struct {
 	Files     int `json:"files"`
 	Documents int `json:"documents"`
-	// Workloads opted in and were rendered.
+	// Workloads is the number of workloads that opted in and were rendered.
 	Workloads int `json:"workloads"`
 	// Generated is the number of generated objects.
 	Generated int `json:"generated"`
-	// Rewritten documents went through kyaml.
+	// Rewritten is the number of documents that kyaml wrote.
 	Rewritten int `json:"rewritten"`
 }
 

@@ -12,17 +12,16 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Stages renders single files of a source again and again: with no function,
-// with the first one, with the first two, and so on. What a function does is the
-// difference between two of them, whichever function it is.
+// Stages renders single files of a source repeatedly: with no function, with the first one, with
+// the first two, and so on. The difference between two of them is the effect of a function.
 type Stages struct {
 	engine *engine
 	worker worker
-	rows   []functions.Row   // all of them
+	rows   []functions.Row   // all functions
 	files  map[string][]byte // that the last render wrote
 }
 
-// NewStages reads what functions have to know of the whole package, once.
+// NewStages runs the first pass over the package, once.
 func NewStages(src Source, opt Options) (*Stages, error) {
 	opt.Workers, opt.Pieces, opt.Beside = 1, false, true
 	s := &Stages{}
@@ -43,23 +42,22 @@ func NewStages(src Source, opt Options) (*Stages, error) {
 	return s, nil
 }
 
-// Rows are the functions, in the order of the stages.
+// Rows returns the functions in the order of the stages.
 func (s *Stages) Rows() []functions.Row { return s.rows }
 
-// SharedKinds are the kinds of custom resources that decide about objects of
-// other files.
+// SharedKinds returns the kinds of custom resources that decide about objects of other files.
 func (s *Stages) SharedKinds() []string { return s.engine.pkg.SharedKinds() }
 
-// Touches reports whether a render may change a file: it is a manifest, and
-// nothing says to leave it alone.
+// Touches reports whether a render may change a file: it is a manifest that is not excluded.
 func (s *Stages) Touches(i int) bool { return !s.engine.asIs(&s.engine.src.Files[i]) }
 
-// Findings are those about the whole package, and those of the last render.
+// Findings returns the findings on the whole package and those of the last render.
 func (s *Stages) Findings() []finding.Finding {
 	return append(slices.Clone(s.engine.findings), s.worker.findings...)
 }
 
-// Replace sets another text of a file. What the functions know of the package stays as it was.
+// Replace replaces the text of a file. The facts that functions collected about the package do not
+// change.
 func (s *Stages) Replace(i int, data []byte) {
 	s.engine.src.Files = slices.Clone(s.engine.src.Files)
 	s.engine.src.Files[i].Data = data
@@ -88,17 +86,17 @@ func (s *Stages) render(i int, rows []functions.Row,
 	return out, nil
 }
 
-// Versions are the texts of one object after the functions that changed it.
+// Versions are the texts of one object after each function that changed it.
 type Versions struct {
 	Functions []int // indices of the rows, -1 for the author
 	Texts     [][]byte
 	Listed    []bool // as an item of a list
-	Line      int    // of the author's, 0 where a function made the object
+	Line      int    // in the author's file; 0 if a function generated the object
 }
 
-// Each visits the values that each function set, or the author wrote; before is what was there
-// until then.
-func (v *Versions) Each(visit func(function int, at krm.Node, field, before string, there bool)) {
+// Each visits the values that each function set or the author wrote. before is the previous value,
+// and existed whether there was one.
+func (v *Versions) Each(visit func(function int, at krm.Node, field, before string, existed bool)) {
 	values := make(map[string]string)
 	for i, text := range v.Texts {
 		var o krm.Object
@@ -107,16 +105,16 @@ func (v *Versions) Each(visit func(function int, at krm.Node, field, before stri
 			continue
 		}
 		EachField(o.Root(), func(at krm.Node, field string) {
-			before, there := values[field]
-			if value := at.Text(); !there || before != value {
+			before, existed := values[field]
+			if value := at.Text(); !existed || before != value {
 				values[field] = value
-				visit(v.Functions[i], at, field, before, there)
+				visit(v.Functions[i], at, field, before, existed)
 			}
 		})
 	}
 }
 
-// RefOf returns the name of an object, by its first lines if they are certain.
+// RefOf returns the reference to an object, from its first lines if they suffice.
 func RefOf(text []byte, d krm.Document, item bool) (finding.Ref, bool) {
 	if head, ok := krm.HeadOf(text, d, item); ok {
 		d = head
@@ -128,8 +126,8 @@ func RefOf(text []byte, d krm.Document, item bool) (finding.Ref, bool) {
 	return o.Ref, true
 }
 
-// EachObject visits the objects of a rendered file, with the line that each
-// starts on; listed says that one is an item of a list.
+// EachObject visits the objects of a rendered file with their lines; listed means that the object
+// is an item of a list.
 func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, ref finding.Ref)) {
 	EachDocument(data, func(d krm.Document, item bool, line int) {
 		if ref, ok := RefOf(data, d, item); ok {
@@ -138,8 +136,9 @@ func EachObject(data []byte, visit func(d krm.Document, listed bool, line int, r
 	})
 }
 
-// Versions renders a file with no function, with the first one, and so on, and gathers its objects.
-// Most are the same after most functions. The text is that with all functions.
+// Versions renders a file with no function, with the first one, and so on, and collects the
+// versions of its objects. It keeps only texts that differ from the previous one. It returns the
+// text with all functions.
 func (s *Stages) Versions(i int) (text []byte, all map[finding.Ref]*Versions, err error) {
 	all = make(map[finding.Ref]*Versions)
 	for n := range len(s.rows) + 1 {
@@ -169,8 +168,8 @@ func (s *Stages) Versions(i int) (text []byte, all map[finding.Ref]*Versions, er
 	return text, all, nil
 }
 
-// EachField visits all values, scalars and collections, with their field paths, in
-// which items of lists that have names are called by them.
+// EachField visits all values, scalars and collections, with their field paths. Items of lists are
+// identified by name if they have one.
 func EachField(n krm.Node, visit func(at krm.Node, field string)) { eachField(n, "", visit) }
 
 func eachField(n krm.Node, at string, visit func(at krm.Node, field string)) {

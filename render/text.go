@@ -15,13 +15,12 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// jsonLead leads a stream that would begin with a JSON object and goes on with
-// other documents. kubectl reads all of a stream that begins with a brace as
-// JSON, and stops at the first "---".
+// jsonLead is the first line of a stream that would begin with a JSON object and continues with
+// other documents. kubectl reads all of a stream that begins with a brace as JSON, and stops at the
+// first "---".
 const jsonLead = "--- # " + keys.Stream + ": YAML, although JSON comes first"
 
-// leadJSON puts jsonLead before a rendered stream that needs it, unless the
-// stream is still as its author wrote it.
+// leadJSON inserts jsonLead before a rendered stream that needs it, unless the stream is unchanged.
 func leadJSON(out, data []byte) []byte {
 	if !BeginsJSON(out) || bytes.Equal(out, data) {
 		return out
@@ -40,7 +39,7 @@ func BeginsJSON(stream []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(stream, " \t\r\n"), []byte{'{'})
 }
 
-// trimEnd takes away the line ending at the end of a text.
+// trimEnd removes the line ending at the end of a text.
 func trimEnd(text []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(text, []byte{'\n'}), []byte{'\r'})
 }
@@ -48,7 +47,7 @@ func trimEnd(text []byte) []byte {
 // SyntaxRule is the rule of SyntaxFinding.
 const SyntaxRule = "package/syntax"
 
-// SyntaxFinding is about text that cannot be read, with the error of reading it.
+// SyntaxFinding returns the finding for text that cannot be read and the error of reading it.
 func SyntaxFinding(err error, text []byte) finding.Finding {
 	f := finding.Finding{Rule: SyntaxRule, Severity: finding.Error, Message: err.Error(),
 		Hint: syntaxHint(text)}
@@ -73,8 +72,7 @@ func SyntaxFinding(err error, text []byte) finding.Finding {
 	return f
 }
 
-// binary reports whether text is that of a picture or another file that is not for people:
-// it is neither UTF-8 nor free of control characters.
+// binary reports whether text is a binary file: it is not UTF-8 and contains control characters.
 func binary(text []byte) bool {
 	return !utf8.Valid(text) &&
 		bytes.ContainsFunc(text, func(r rune) bool {
@@ -82,7 +80,7 @@ func binary(text []byte) bool {
 		})
 }
 
-// remedyFor returns the hint about an error that the text itself does not explain.
+// remedyFor returns the hint for an error that the text itself does not explain.
 func remedyFor(message string) string {
 	for _, known := range [...]struct{ part, hint string }{
 		{"',' or ']'",
@@ -110,9 +108,9 @@ func remedyFor(message string) string {
 
 const betweenObjects = "put a line --- between two objects, or remove one of the two keys"
 
-// noManifest reports whether text in a JSON file, such as one with comments, is not a
-// Kubernetes object for any other reader either: it has no apiVersion, and nothing by which
-// a key may be written in another way.
+// noManifest reports whether text in a JSON file, for example with comments, is not a Kubernetes
+// object for any other reader either: it has no apiVersion, and no escape with which a key could be
+// written in another way.
 func noManifest(text []byte) bool {
 	return utf8.Valid(text) && !bytes.ContainsAny(text, "\\!\x00") &&
 		!bytes.Contains(bytes.ToLower(text), []byte("apiversion"))
@@ -120,13 +118,12 @@ func noManifest(text []byte) bool {
 
 const correct = "correct the YAML"
 
-// streamOfJSON is the end of an object and the beginning of the next one.
+// streamOfJSON matches the end of an object and the beginning of the next one.
 var streamOfJSON = text.Pattern(`\}[ \t\r]*\n\s*\{`)
 
 var directive = text.Pattern(`(?m)^%[A-Z]`)
 
-// syntaxHint says how to fix text that is not YAML of the kind that manifests
-// are.
+// syntaxHint returns the hint for text that is not YAML of the kind that manifests are.
 func syntaxHint(src []byte) string {
 	switch {
 	case bytes.Contains(src, []byte("{{")):

@@ -13,7 +13,7 @@ import (
 	"github.com/armature-dev/armature/functions/krm"
 )
 
-// worker renders one file after the other and keeps its memory between them.
+// worker renders files sequentially and reuses its memory.
 type worker struct {
 	*engine
 	findings []finding.Finding
@@ -30,22 +30,22 @@ type worker struct {
 	}
 }
 
-// buffers are memory that a worker uses again for each file and object.
+// buffers are memory that a worker reuses for each file and object.
 type buffers struct {
 	in, out []byte
 	text    [2][]byte
-	again   [2]krm.Object // for what an earlier render did, undone in two steps
-	check   krm.Object    // an edited one, read again
+	again   [2]krm.Object // without an earlier render, reverted in two steps
+	check   krm.Object    // an edited object, read again
 }
 
-// output is what a worker knows of the file that it writes.
+// output is the state of the file that a worker writes.
 type output struct {
-	inline  bool // the object is between brackets, or in a JSON file
-	json    bool // what is generated goes aside
+	inline  bool // the object is in flow style, or in a JSON file
+	json    bool // generated objects go aside
 	aside   []byte
 	placed  map[string]int // generated items of lists, by their file
 	failure error          // of the sink, at a piece
-	spilled bool           // a piece of the file has left
+	spilled bool           // a piece of the file was passed to the sink
 }
 
 func (w *worker) done() {
@@ -55,7 +55,7 @@ func (w *worker) done() {
 	w.engine.stats.add(w.stats)
 }
 
-// pieceSize is how much of a file is collected before it leaves.
+// pieceSize is the size of a piece of a file.
 const pieceSize = 1 << 20
 
 // readObject reads an object's text for an edit.
@@ -68,8 +68,7 @@ func (w *worker) readObject(o *krm.Object, src []byte, d krm.Document, item bool
 	return isObject, err
 }
 
-// appendObject writes an object with its edits, and holds back what no parser
-// would read.
+// appendObject appends an object with its edits, and reports an error if no parser could read it.
 func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 	from := len(dst)
 	dst = o.Append(dst)
@@ -98,11 +97,11 @@ type engine struct {
 	failed   error
 }
 
-// form is what the first pass learnt about the text of a file. The zero form is
-// that of one that holds a single document, which is not a list.
+// form describes the text of a file as found by the first pass. The zero form is a single document
+// that is not a list.
 type form struct {
 	lists, several bool
-	// list is the only document of a file in memory, nil for another one.
+	// list is the only document of a file in memory; nil for any other document.
 	list *list
 }
 
@@ -114,7 +113,7 @@ func (e *engine) read(i int, buf []byte) ([]byte, error) {
 	return e.src.Read(f.Path, buf)
 }
 
-// reading is the error of reading a file, which names it unless the cause does.
+// reading returns the error of reading a file, with the file unless the cause names it.
 func reading(file string, err error) error {
 	if about := (*fs.PathError)(nil); errors.As(err, &about) {
 		return fmt.Errorf("reading: %w", err)
@@ -122,8 +121,8 @@ func reading(file string, err error) error {
 	return fmt.Errorf("reading %s: %w", file, err)
 }
 
-// asIs reports whether a file passes untouched: it is not a manifest, holds text
-// for another tool, or the configuration leaves it alone.
+// asIs reports whether a file passes unchanged: it is not a manifest, is text for another tool, or
+// the configuration excludes it.
 func (e *engine) asIs(f *File) bool {
 	return f.AsIs || !IsManifest(f.Path) || e.opt.Excludes(f.Path)
 }

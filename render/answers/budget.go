@@ -1,5 +1,5 @@
-// Package answers bounds the memory that answers of servers take, by what they become once
-// they are decoded: each answer, those of one namespace, and all together.
+// Package answers bounds the memory of servers' answers, by the size that they have after decoding:
+// of each answer, of those of one namespace, and of all together.
 package answers
 
 import (

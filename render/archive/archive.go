@@ -1,5 +1,5 @@
 // Package archive reads and writes the archives of rendered packages and of Flux's artifacts:
-// gzipped tar archives of files and folders. Reading trusts nothing: digest, sizes, number of
+// gzipped tar archives of files and folders. Archives are not trusted: digest, sizes, number of
 // files, names and types are checked before a byte is used. Equal files yield equal archives.
 package archive
 

@@ -1,7 +1,6 @@
-// Package compare reports what the difference between two rendered packages means
-// for what runs: which workloads roll, which only reload, and which identities,
-// permissions and images change. It is pure; where the two come from is its
-// caller's affair.
+// Package compare reports the effects of the difference between two rendered packages: which
+// workloads roll, which only reload, and which identities, permissions and images change. It is
+// pure; the caller renders the packages.
 package compare
 
 import (

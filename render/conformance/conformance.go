@@ -1,5 +1,5 @@
-// Package conformance checks whether a program is a KRM function that hosts and people can
-// rely on: docs/test-function.md has what is asked of one.
+// Package conformance checks whether a program is a KRM function that hosts and people can rely on.
+// docs/test-function.md lists the requirements.
 package conformance
 
 import (

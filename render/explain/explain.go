@@ -1,7 +1,6 @@
-// Package explain says of every line of a rendered file which function wrote it,
-// and which setting decided it. It works by trying: what a function did is the
-// difference to a render without it, and what a setting decides is what differs
-// where it is another.
+// Package explain reports which function wrote each line of a rendered file, and which setting
+// decided it. It renders again: the effect of a function is the difference to a render without it,
+// and a setting decides the lines that differ with another value.
 package explain
 
 import (

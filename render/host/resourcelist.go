@@ -1,6 +1,6 @@
-// Package host is the hosts' side of a render: the ResourceList that kustomize,
-// kpt and Argo CD pass to KRM functions, and findings as people, editors and code
-// scanning read them.
+// Package host connects a render with its hosts: it reads and writes the ResourceList that
+// kustomize, kpt and Argo CD pass to KRM functions, and writes findings for people, editors and
+// code scanning.
 package host
 
 import (

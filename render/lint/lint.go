@@ -1,6 +1,5 @@
-// Package lint judges what a render makes of a package, by the rules of
-// functions/lintrules: what the package's kustomizations build of it, and plain manifests
-// as they are. Its findings name the author's lines.
+// Package lint checks a rendered package by the rules of functions/lintrules: the output of its
+// kustomizations, and plain manifests as they are. Its findings name the author's lines.
 package lint
 
 import (

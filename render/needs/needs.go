@@ -1,5 +1,5 @@
-// Package needs says what a rendered package needs of a cluster. It is pure: objects in,
-// needs out. Package preflight compares them with a cluster.
+// Package needs returns the needs of a rendered package. It is pure. Package preflight compares
+// them with a cluster.
 package needs
 
 import (

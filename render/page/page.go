@@ -1,6 +1,6 @@
-// Package page prints what explain and compare found as pages for a browser. A page
-// is one file that loads nothing, runs nothing, and can be mailed, attached or
-// printed. Whatever manifests hold, it shows as text.
+// Package page writes the results of explain and compare as pages for a browser. A page is one file
+// that loads nothing and runs nothing, so that it can be mailed, attached or printed. Content of
+// manifests appears only as text.
 package page
 
 import (

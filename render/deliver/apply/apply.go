@@ -1,21 +1,21 @@
-// Package apply brings the objects of a rendered package into a cluster, and
-// takes out what the package no longer contains, by server-side apply. Its recipe is
-// propose, exclusively and carryOut:
+// Package apply applies the objects of a rendered package to a cluster, and prunes objects that the
+// package no longer contains, by server-side apply. Its main steps are propose, exclusively and
+// carryOut:
 //
 //	read     the package: kinds, hooks, order
-//	compare  load the inventory; one LIST for each kind; a dry run for each object
-//	         that may have changed. Any conflict or refusal ends it here, with nothing written
+//	compare  load the inventory; one LIST per kind; a dry run of each object that may have changed.
+//	         A conflict or refusal ends the apply here, with nothing written
 //	confirm  what is deleted
-//	acquire  the lease: nobody else applies the package until the second save
-//	save     the inventory, as the union of what was and what is to be
-//	perform  the steps of each rank at once: namespaces and CRDs, hooks that run before, the other
-//	         stages, what is pruned in the reverse order, and, once all is healthy, hooks that run after
-//	save     the inventory, shrunk to what is there
+//	acquire  the lease: no other client applies the package until the second save
+//	save     the inventory, as the union of the previous and the desired objects
+//	perform  the steps of each rank in parallel: namespaces and CRDs, hooks that run before, the other
+//	         stages, pruning in reverse order, and, when all is healthy, hooks that run after
+//	save     the inventory, reduced to the existing objects
 //	nudge    pods that mount a changed ConfigMap
-//	wait     until all is healthy
+//	wait     until all objects are healthy
 //
-// A process that dies at any point leaves an inventory that names at least all
-// that it made, so that the next apply, or a delete, finishes the work.
+// A process that dies at any point leaves an inventory that names at least all objects that it
+// created, so that the next apply or delete finishes the work.
 package apply
 
 import (

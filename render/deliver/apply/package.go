@@ -25,7 +25,6 @@ import (
 // read returns a ranked step for each object of a package. The error lists everything that is wrong
 // with the objects.
 func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step, error) {
-
 	defined := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope) // by CRDs of the package
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == crdKind {

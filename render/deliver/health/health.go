@@ -1,4 +1,4 @@
-// Package health says whether objects of a cluster are healthy, and what keeps pods from
+// Package health reports whether objects of a cluster are healthy, and what keeps pods from
 // running.
 package health
 
@@ -19,8 +19,8 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Health of an object, as kstatus names it: Current, InProgress, Failed, Terminating,
-// NotFound, Unknown.
+// Health is the health of an object by kstatus: Current, InProgress, Failed, Terminating, NotFound,
+// Unknown.
 type Health struct {
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
@@ -32,14 +32,14 @@ func (h Health) Good() bool { return h.Status == string(status.CurrentStatus) }
 // Bad reports whether the object has failed.
 func (h Health) Bad() bool { return h.Status == string(status.FailedStatus) }
 
-// Checks decide by CEL, in place of kstatus, whether objects of some kinds are healthy.
+// Checks are CEL expressions that replace kstatus for objects of some kinds.
 type Checks map[schema.GroupKind]*cel.StatusEvaluator
 
-// checkTime is how long the expressions of one object may take.
+// checkTime is the maximum time for evaluating the expressions of one object.
 const checkTime = time.Second
 
-// ReadChecks reads a file with the list healthCheckExprs of a Kustomization of
-// Flux (RFC-0009). Unknown fields are errors.
+// ReadChecks parses a file with the list healthCheckExprs of a Kustomization of Flux (RFC-0009).
+// Unknown fields are errors.
 func ReadChecks(file string, text []byte) (Checks, error) {
 	var list struct {
 		HealthCheckExprs []kustomize.CustomHealthCheck `json:"healthCheckExprs"`
@@ -111,5 +111,5 @@ func Condition(u *unstructured.Unstructured, kind string) status.BasicCondition 
 	return status.BasicCondition{}
 }
 
-// OneLine writes a text in a single line.
+// OneLine returns a text as a single line.
 func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Trouble is what keeps a pod from running. The zero value is none.
+// Trouble is a reason why a pod does not run. The zero value is none.
 type Trouble struct {
 	Pod string
-	// Container that waits or has failed; "" where it is the pod itself.
+	// Container that waits or has failed; "" for the pod itself.
 	Container string
-	// Reason and Message are those of Kubernetes.
+	// Reason and Message of Kubernetes.
 	Reason, Message string
 
-	ended string // how the container last came to its end
+	ended string // how the container last ended
 }
 
 func (t Trouble) String() string {
@@ -35,7 +35,7 @@ func (t Trouble) String() string {
 	return strings.TrimSuffix(words+": "+OneLine(t.Message), ": ")
 }
 
-// Stuck reports whether a container waits for what time alone does not bring.
+// Stuck reports whether a container waits for something that time alone does not resolve.
 func (t Trouble) Stuck() bool {
 	switch t.Reason {
 	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull",
@@ -45,8 +45,8 @@ func (t Trouble) Stuck() bool {
 	return false
 }
 
-// Troubles returns all that keeps a pod from running: that no node accepts it, then its containers
-// in their order, then that it has failed as a whole.
+// Troubles returns all reasons why a pod does not run: that no node accepts it, then its containers
+// in order, then that it has failed as a whole.
 func Troubles(pod *corev1.Pod) (all []Trouble) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -74,13 +74,14 @@ func Troubles(pod *corev1.Pod) (all []Trouble) {
 	return all
 }
 
-// Containers returns the statuses of the containers of a pod, in their order. Sidecars are among
-// the init containers.
+// Containers returns the statuses of the containers of a pod in order. Sidecars are among the init
+// containers.
 func Containers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// Selector of the pods of an object; false where it has none that can be read and is not empty.
+// Selector returns the selector for the pods of an object. It returns false if the selector is
+// missing, empty or invalid.
 func Selector(u *unstructured.Unstructured) (labels.Selector, bool) {
 	raw, found, _ := unstructured.NestedMap(u.Object, "spec", "selector")
 	var set metav1.LabelSelector

@@ -1,5 +1,5 @@
-// Package isolation judges the namespace of isolated builds by its objects: whether it is as
-// shipped, what its pods may reach, and who may write there. It is pure.
+// Package isolation checks the objects of the namespace of isolated builds: whether it is as
+// shipped, what its pods can reach, and who may write there. It is pure.
 package isolation
 
 import (
@@ -26,7 +26,7 @@ type Objects struct {
 	Policies  []networkingv1.NetworkPolicy
 }
 
-// Faults says what of a build namespace is not as shipped, each in a sentence.
+// Faults returns the deviations of a build namespace from the shipped one, each as a sentence.
 func Faults(o Objects) (faults []string) {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Sprintf(format, args...))
@@ -68,9 +68,8 @@ func Faults(o Objects) (faults []string) {
 	return faults
 }
 
-// Metadata names an address, where clouds tell a machine its secrets, that rules let a connection
-// through to; it is "" for none. DNS, which node-local caches and clouds have on such addresses,
-// does not count.
+// Metadata returns an address of a cloud's metadata service to which rules allow connections, or
+// "". DNS does not count, because node-local caches and clouds serve it on these addresses.
 func Metadata(rules []networkingv1.NetworkPolicyEgressRule) string {
 	for _, rule := range rules {
 		if isDNS(rule.Ports) {
@@ -85,7 +84,7 @@ func Metadata(rules []networkingv1.NetworkPolicyEgressRule) string {
 			}
 			block, err := netip.ParsePrefix(peer.IPBlock.CIDR)
 			if err != nil {
-				continue // which the API server refuses
+				continue // the API server refuses it
 			}
 			for _, secret := range metadata() {
 				excepted := slices.ContainsFunc(peer.IPBlock.Except, func(text string) bool {
@@ -109,7 +108,7 @@ func isDNS(ports []networkingv1.NetworkPolicyPort) bool {
 		})
 }
 
-// metadata are the addresses that the shipped policy leaves out.
+// metadata returns the addresses that the shipped policy excludes.
 func metadata() (out []netip.Prefix) {
 	for _, rule := range Shipped().Spec.Egress {
 		for _, peer := range rule.To {
@@ -124,7 +123,7 @@ func metadata() (out []netip.Prefix) {
 	return out
 }
 
-// Shipped is the NetworkPolicy of a build namespace.
+// Shipped returns the NetworkPolicy of a build namespace.
 func Shipped() (policy networkingv1.NetworkPolicy) {
 	text, err := templates.Files.ReadFile("install/isolated/role.yaml")
 	if err != nil {
@@ -140,7 +139,7 @@ func Shipped() (policy networkingv1.NetworkPolicy) {
 	return policy
 }
 
-// CheckEgress finds rules that a build namespace cannot have.
+// CheckEgress returns an error for rules that a build namespace cannot have.
 func CheckEgress(rules []networkingv1.NetworkPolicyEgressRule) error {
 	for i, rule := range rules {
 		if len(rule.To) == 0 {

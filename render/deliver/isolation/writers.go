@@ -11,7 +11,7 @@ import (
 	"github.com/armature-dev/armature/functions/workload"
 )
 
-// Rights of a namespace: its Roles and RoleBindings, and those of the cluster.
+// Rights are the Roles and RoleBindings of a namespace and of the cluster.
 type Rights struct {
 	Roles           rbacv1.RoleList
 	ClusterRoles    rbacv1.ClusterRoleList
@@ -19,22 +19,22 @@ type Rights struct {
 	ClusterBindings rbacv1.ClusterRoleBindingList
 }
 
-// Writer may change what isolated runs consist of.
+// Writer is a subject that may change isolated runs.
 type Writer struct {
 	Subject string // such as "User jane" or "ServiceAccount team1/default"
 	By      string // the binding
-	May     string // one of the things that it may do
-	// Here says that a binding of the namespace grants it, or one of the cluster to a whole group
-	// that everybody is in. Otherwise the subject may write in all namespaces: whether it is
-	// an administrator, no object says.
+	May     string // one of the changes that it may make
+	// Here means that a binding of the namespace grants it, or a binding of the cluster to a group
+	// of all users. Otherwise the subject may write in all namespaces, and no object says whether
+	// it is an administrator.
 	Here bool
 }
 
 func (w Writer) String() string { return fmt.Sprintf("%s may %s, by %s", w.Subject, w.May, w.By) }
 
-// Writers lists who else than the platform may write in a namespace. The platform's own are the
-// ServiceAccount of the controller, as "ServiceAccount namespace/name", those of the namespaces
-// of Kubernetes and Tekton, and what Kubernetes makes itself.
+// Writers returns the subjects other than the platform that may write in a namespace. The
+// platform's own subjects are the ServiceAccount of the controller, "ServiceAccount
+// namespace/name", those of trusted namespaces, and those that Kubernetes creates.
 func Writers(r Rights, namespace, controller string, trusted ...string) (writers []Writer) {
 	rules := map[string][]rbacv1.PolicyRule{}
 	for _, role := range r.Roles.Items {
@@ -59,9 +59,9 @@ func Writers(r Rights, namespace, controller string, trusted ...string) (writers
 				own = strings.HasPrefix(s.Name, "system:") && s.Name != "system:anonymous" &&
 					!strings.HasPrefix(s.Name, "system:serviceaccount:")
 			case rbacv1.GroupKind:
-				of, is := strings.CutPrefix(s.Name, "system:serviceaccounts:")
+				members, ok := strings.CutPrefix(s.Name, "system:serviceaccounts:")
 				own = s.Name == "system:masters" || s.Name == "system:nodes" ||
-					is && slices.Contains(trusted, of)
+					ok && slices.Contains(trusted, members)
 			}
 			everybody := s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, "system:") ||
 				s.Name == "system:anonymous"
@@ -84,7 +84,7 @@ func Writers(r Rights, namespace, controller string, trusted ...string) (writers
 
 var (
 	changes = []string{"create", "update", "patch", "delete", "deletecollection"}
-	// deciding are the resources that say what a run is, or run beside it, by API group, and the
+	// deciding are the resources that define a run or run in its namespace, by API group, with the
 	// verbs that change them. Some clients start a process in a pod by get.
 	deciding = withWorkloads(map[string]map[string][]string{
 		"": {"secrets": changes, "configmaps": changes,
@@ -115,7 +115,7 @@ func withWorkloads(resources map[string]map[string][]string) map[string]map[stri
 	return resources
 }
 
-// writes names one of the changes that rules allow, the first of those of pods; "" for none.
+// writes returns one of the changes that rules allow, preferably creating pods; "" for none.
 func writes(rules []rbacv1.PolicyRule) string {
 	var found []string
 	for _, rule := range rules {
@@ -141,12 +141,12 @@ func writes(rules []rbacv1.PolicyRule) string {
 	return slices.Min(found)
 }
 
-// names reports whether a list of a rule has a word.
+// names reports whether a list of a rule contains a word.
 func names(list []string, word string) bool {
 	return slices.Contains(list, word) || slices.Contains(list, "*")
 }
 
-// covers reports whether the resources of a rule include one; */exec is that of any resource.
+// covers reports whether the resources of a rule include one. */exec includes that of any resource.
 func covers(list []string, resource string) bool {
 	_, sub, ok := strings.Cut(resource, "/")
 	return names(list, resource) || ok && slices.Contains(list, "*/"+sub)

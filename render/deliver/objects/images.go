@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// ImagesIn returns the images of files that leave a render of src: those of all objects, and those
-// of the output of a kustomization among the files. name returns the name of a file for people, own
+// ImagesIn returns the images of files from a render of src: those of all objects, and those in the
+// output of each kustomization among the files. name returns the name of a file for people, and own
 // are rows of a RenderConfig.
 func ImagesIn(src render.Source, files []render.File, name func(file string) string,
 	own []images.Row) []sign.Image {
@@ -32,7 +32,7 @@ func ImagesIn(src render.Source, files []render.File, name func(file string) str
 	return j.images
 }
 
-// judgement gathers the images of files.
+// judgement collects the images of files.
 type judgement struct {
 	name   func(file string) string // of a file, for people
 	src    render.Source
@@ -61,7 +61,7 @@ func (j *judgement) file(f render.File) {
 	}
 }
 
-// template reports whether a file is a template of a chart, which is judged as a whole.
+// template reports whether a file is a template of a chart, which is reported as a whole.
 func (j *judgement) template(file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if _, chart := j.all[path.Join(path.Dir(dir), "Chart.yaml")]; chart &&
@@ -72,7 +72,8 @@ func (j *judgement) template(file string) bool {
 	return false
 }
 
-// kustomization judges what one makes of the files. A component only takes effect in others.
+// kustomization adds the images of the output of a kustomization. A component has no output of its
+// own.
 func (j *judgement) kustomization(f render.File) {
 	var k struct{ Kind string }
 	if err := yaml.Unmarshal(f.Data, &k); err == nil && k.Kind == "Component" {
@@ -117,8 +118,8 @@ func imagesOf(o apply.Object, file string, own []images.Row) (found []sign.Image
 	return found
 }
 
-// Verify checks every image that objects run against a policy. It reports all failures. own
-// are rows of a RenderConfig.
+// Verify verifies every image that objects run against a policy, and returns all errors. own are
+// rows of a RenderConfig.
 func Verify(ctx context.Context, objects []apply.Object, policy sign.Policy, own []images.Row) error {
 	var all []sign.Image
 	for _, o := range objects {

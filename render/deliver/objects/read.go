@@ -1,5 +1,5 @@
-// Package objects reads the objects of rendered files: as apply takes them, each with the
-// line of what its author wrote, and all that they name of images.
+// Package objects reads the objects of rendered files as package apply needs them, each with the
+// line of the author's text, and the images that they name.
 package objects
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/render/deliver/apply"
 )
 
-// Decoder gathers the objects of files, and all that is wrong with them.
+// Decoder collects the objects of files and all errors in them.
 type Decoder struct {
 	// Name returns the name of a file for people.
 	Name   func(file string) string
@@ -28,17 +28,17 @@ type Decoder struct {
 	failed *multierror.Error
 }
 
-// Objects that were read, and all that is wrong.
+// Objects returns the objects and all errors.
 func (d *Decoder) Objects() ([]apply.Object, error) { return d.all, d.failed.ErrorOrNil() }
 
-// Read the objects of a file.
+// Read adds the objects of a file.
 func (d *Decoder) Read(file string, text []byte) {
 	read, err := apply.Read(d.Name(file), text)
 	d.all, d.failed = append(d.all, read...), multierror.Append(d.failed, err)
 }
 
-// Rendered reads a file as a render made it. Its objects have the lines of what
-// their author wrote: of themselves, or of what they were made for.
+// Rendered adds the objects of a rendered file. They have the lines of the author's text: of the
+// object, or of the resource from which it was generated.
 func (d *Decoder) Rendered(src render.Source, file string, text []byte) error {
 	written, err := Original(src, file)
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *Decoder) Rendered(src render.Source, file string, text []byte) error {
 
 // authorLines sets the lines of a rendered file's objects to those of their author's text.
 func authorLines(file string, written []byte, objects []apply.Object) {
-	authored, _ := apply.Read(file, written) // the render reports what is wrong with it
+	authored, _ := apply.Read(file, written) // the render reports errors in it
 	lines := make(map[string]int)
 	key := func(o apply.Object, name string) string { return o.GetNamespace() + " " + name }
 	for _, o := range authored {
@@ -63,14 +63,14 @@ func authorLines(file string, written []byte, objects []apply.Object) {
 	for i := range objects {
 		o := &objects[i]
 		self := key(*o, o.GetKind()+"/"+o.GetName())
-		if lines[self] == 0 { // generated; more may be made for it in turn
+		if lines[self] == 0 { // generated; other objects may be generated from it
 			lines[self] = lines[key(*o, o.GetAnnotations()[keys.RenderedFor])]
 		}
 		o.Line = lines[self]
 	}
 }
 
-// Original is a file as it was before a render.
+// Original returns a file as it was before the render.
 func Original(src render.Source, file string) ([]byte, error) {
 	for _, f := range src.Files {
 		if f.Path == file && f.Data != nil {
@@ -80,8 +80,8 @@ func Original(src render.Source, file string) ([]byte, error) {
 	return src.Read(file, nil)
 }
 
-// Every reads whatever kubectl would take for an object, with a name or without. A
-// document that cannot be read is an error: others may read it.
+// Every decodes each document that kubectl would accept as an object, with or without a name. A
+// document that cannot be read is an error, because another program may be able to read it.
 func Every(file string, text []byte) (objects []apply.Object, err error) {
 	line, counted := 1, 0
 	for d := range krm.Documents(text) {
@@ -99,7 +99,7 @@ func Every(file string, text []byte) (objects []apply.Object, err error) {
 			u := &unstructured.Unstructured{}
 			if err := json.Unmarshal(data, &u.Object); err != nil || u.GetKind() == "" ||
 				u.GetAPIVersion() == "" {
-				continue // a list of values, say
+				continue // for example a list of values
 			}
 			objects = append(objects, apply.Object{Unstructured: u, File: file, Line: line})
 		}
@@ -107,8 +107,8 @@ func Every(file string, text []byte) (objects []apply.Object, err error) {
 	return objects, nil
 }
 
-// values splits what one parser takes for a document and another for several: JSON needs
-// no separator.
+// values splits a document that another parser may read as several, because JSON needs no
+// separator.
 func values(document []byte) (parts [][]byte, err error) {
 	if render.BeginsJSON(document) {
 		for d := json.NewDecoder(bytes.NewReader(document)); err == nil; {

@@ -1,5 +1,5 @@
-// Package oci keeps rendered packages in registries, as the OCI artifacts that
-// Flux makes and takes: one layer with a gzipped tar archive of manifests.
+// Package oci stores rendered packages in registries, as the OCI artifacts of Flux: one layer with
+// a gzipped tar archive of manifests.
 package oci
 
 import (

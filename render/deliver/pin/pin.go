@@ -1,4 +1,4 @@
-// Package pin makes the lock of a package: the digests of the images that run.
+// Package pin writes the lock of a package: the digests of the images that run.
 package pin
 
 import (

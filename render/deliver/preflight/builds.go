@@ -14,17 +14,17 @@ import (
 	"github.com/armature-dev/armature/render/needs"
 )
 
-// tektonNamespace has the ConfigMaps in which Tekton names its version and its flags.
+// tektonNamespace is the namespace of the ConfigMaps with Tekton's version and flags.
 const tektonNamespace = "tekton-pipelines"
 
-// tektonFlags returns a ConfigMap of Tekton; one that is not there has the defaults.
+// tektonFlags returns the data of a ConfigMap of Tekton. A missing one means the defaults.
 func (c *cluster) tektonFlags(ctx context.Context, name string) (map[string]string, error) {
 	flags := &corev1.ConfigMap{}
 	err := c.get(ctx, tektonNamespace, name, flags)
 	return flags.Data, client.IgnoreNotFound(err)
 }
 
-// tekton compares the API, the version and the flags of Tekton with what every build needs.
+// tekton compares the API, the version and the flags of Tekton with the needs of every build.
 func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 	if ok, err := c.serves(n.Name, "PipelineRun"); err != nil {
 		return "", err
@@ -55,7 +55,7 @@ func (c *cluster) tekton(ctx context.Context, n *needs.Need) (string, error) {
 	return found, nil
 }
 
-// controller finds Armature's own, in whichever namespace it is installed.
+// controller returns the Deployment of Armature's controller in any namespace.
 func (c *cluster) controller(ctx context.Context) (*appsv1.Deployment, error) {
 	found := &appsv1.DeploymentList{}
 	err := c.List(ctx, found,
@@ -96,8 +96,8 @@ func (c *cluster) running(ctx context.Context, n *needs.Need) (string, error) {
 	return "it is in namespace " + d.Namespace, nil
 }
 
-// attestKey finds what the controller signs with, and flags of Tekton under which it refuses
-// runs that it would attest.
+// attestKey checks the key with which the controller signs, and flags of Tekton with which it
+// refuses to attest runs.
 func (c *cluster) attestKey(ctx context.Context, n *needs.Need) (string, error) {
 	flags, err := c.tektonFlags(ctx, "feature-flags")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/armature-dev/armature/render/needs"
 )
 
-// isolation compares the namespace of attested runs with the one that is shipped, and says who may
-// write there.
+// isolation compares the namespace of attested runs with the shipped one, and lists who may write
+// there.
 func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) {
 	d, err := c.controller(ctx)
 	if err != nil {
@@ -56,7 +56,8 @@ func (c *cluster) isolation(ctx context.Context, n *needs.Need) (string, error) 
 	return "namespace " + name, nil
 }
 
-// writers in the namespace of attested runs, beside the platform.
+// writers reports the subjects other than the platform that may write in the namespace of attested
+// runs.
 func (c *cluster) writers(ctx context.Context, n *needs.Need,
 	d *appsv1.Deployment) (string, error) {
 	var r isolation.Rights

@@ -1,5 +1,5 @@
-// Package preflight compares what a package needs with what a cluster has. It only reads,
-// and of Secrets no values.
+// Package preflight compares the needs of a package with a cluster. It only reads, and never the
+// values of Secrets.
 package preflight
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/armature-dev/armature/render/needs"
 )
 
-// deadline of a request.
+// deadline is the timeout of a request.
 const deadline = time.Minute
 
 type cluster struct {
 	client.Client
 	discovery *discovery.DiscoveryClient
-	namespace string // of objects without one
+	namespace string // for objects without one
 }
 
 func connect(config *rest.Config, namespace string) (*cluster, error) {
@@ -45,7 +45,7 @@ func connect(config *rest.Config, namespace string) (*cluster, error) {
 	return &cluster{direct, served, namespace}, nil
 }
 
-// lacks sets the status of a need that the cluster does not meet, and returns what is there.
+// lacks marks a need as missing, and returns what was found.
 func lacks(n *needs.Need, remedy, found string) (string, error) {
 	n.Status, n.Remedy = needs.Missing, cmp.Or(remedy, n.Remedy)
 	return found, nil
@@ -64,7 +64,7 @@ func (c *cluster) get(ctx context.Context, namespace, name string, into client.O
 }
 
 // Compare sets the status of each need and what the cluster has for it. It returns an error if the
-// cluster does not answer at all.
+// cluster does not answer.
 func Compare(ctx context.Context, config *rest.Config, namespace string, all []needs.Need) error {
 	c, err := connect(config, namespace)
 	if err != nil {
@@ -95,7 +95,7 @@ func Compare(ctx context.Context, config *rest.Config, namespace string, all []n
 	return nil
 }
 
-// find sets the status of a need, and describes what is there.
+// find sets the status of a need and describes what was found.
 func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err error) {
 	n.Status = needs.OK
 	namespace := cmp.Or(n.Namespace, c.namespace)
@@ -121,7 +121,7 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 	case needs.PodSecurity:
 		return c.podSecurity(ctx, n, namespace)
 	case needs.ServiceAccount:
-		account, usual := &corev1.ServiceAccount{}, &corev1.ServiceAccount{}
+		account, fallback := &corev1.ServiceAccount{}, &corev1.ServiceAccount{}
 		err := c.get(ctx, namespace, n.Name, account)
 		if err == nil && len(account.ImagePullSecrets) > 0 {
 			return "it exists, with pull secrets", nil
@@ -129,12 +129,12 @@ func (c *cluster) find(ctx context.Context, n *needs.Need) (found string, err er
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", err
 		}
-		err = c.get(ctx, namespace, "default", usual)
+		err = c.get(ctx, namespace, "default", fallback)
 		if apierrors.IsNotFound(err) {
 			return "the ServiceAccount default does not exist, so it has no pull secrets", nil
 		}
-		if err == nil && len(usual.ImagePullSecrets) > 0 {
-			return lacks(n, "", "default has the pull secret "+usual.ImagePullSecrets[0].Name)
+		if err == nil && len(fallback.ImagePullSecrets) > 0 {
+			return lacks(n, "", "default has the pull secret "+fallback.ImagePullSecrets[0].Name)
 		}
 		return "default has no pull secrets either", err
 	case needs.Tekton:
@@ -208,8 +208,8 @@ func (c *cluster) podSecurity(ctx context.Context, n *needs.Need,
 	return "it enforces " + level, nil
 }
 
-// quota compares requests with the namespace's ResourceQuotas. What they have left may be taken
-// by the package itself, so that only a limit that is too low altogether is missing.
+// quota compares requests with the namespace's ResourceQuotas. The package itself may use what they
+// have left, so only a limit below the requests is a missing need.
 func (c *cluster) quota(ctx context.Context, n *needs.Need, namespace string) (string, error) {
 	n.Status = needs.Unknown
 	quotas := &corev1.ResourceQuotaList{}

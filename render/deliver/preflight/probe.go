@@ -24,15 +24,15 @@ import (
 
 const (
 	probePort = "8080"
-	// probePatience is how long a pod may take to start.
+	// probePatience is the maximum time for a pod to start.
 	probePatience = 2 * time.Minute
-	// cleanupPatience is how long the API server may take to delete both.
+	// cleanupPatience is the maximum time to delete both pods.
 	cleanupPatience = 15 * time.Second
 )
 
-// Probe finds out whether the network enforces NetworkPolicies, for the need of that: a pod in the
-// namespace of attested runs connects to another one there, which the shipped policy refuses. Both
-// are deleted before it returns, also when ctx ends.
+// Probe checks whether the network enforces NetworkPolicies. A pod in the namespace of attested
+// runs connects to another one there, which the shipped policy refuses. Probe deletes both before
+// it returns, even if ctx ends.
 func Probe(ctx context.Context, config *rest.Config, all []needs.Need) error {
 	for i := range all {
 		n := &all[i]
@@ -65,7 +65,7 @@ func Probe(ctx context.Context, config *rest.Config, all []needs.Need) error {
 	return nil
 }
 
-// probe reports whether one pod of a namespace can connect to another one, which listens.
+// probe reports whether one pod of a namespace can connect to another, listening one.
 func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment,
 	namespace string) (connected bool, err error) {
 	name := "armature-probe-" + rand.String(8)
@@ -73,7 +73,7 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment,
 		namespace, name+"-client")
 	server.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5,
 		ProbeHandler: corev1.ProbeHandler{
-			// which no policy is asked for
+			// NetworkPolicies do not apply to a connection inside of the pod.
 			Exec: &corev1.ExecAction{Command: append(server.Spec.Containers[0].Command,
 				"127.0.0.1:"+probePort)}}}
 	defer func() {
@@ -89,9 +89,9 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment,
 			}
 		}
 	}()
-	// start a pod and wait until it is as it has to be.
+	// start creates a pod and waits until it is done or has ended.
 	start := func(pod *corev1.Pod, done func(*corev1.Pod) bool) error {
-		// Once it is sent, it is known whether there is something to remove.
+		// The request is not canceled, so that it is known whether there is a pod to delete.
 		if err := c.Create(context.WithoutCancel(ctx), pod); err != nil {
 			return fmt.Errorf("starting pod %s: %w", pod.Name, err)
 		}
@@ -135,7 +135,8 @@ func (c *cluster) probe(ctx context.Context, d *appsv1.Deployment,
 	return false, fmt.Errorf("pod %s ended without an answer: %s", caller.Name, caller.Status.Message)
 }
 
-// probePod runs connect of the controller's image, as isolated runs do.
+// probePod returns a pod that runs connect of the controller's image, in the same way as isolated
+// runs.
 func probePod(d *appsv1.Deployment, namespace, name string, args ...string) *corev1.Pod {
 	user := int64(65532)
 	return &corev1.Pod{

@@ -1,5 +1,5 @@
-// Package sign signs artifacts, says where they come from, and verifies both,
-// as cosign does: what one of the two signs, the other verifies.
+// Package sign signs artifacts, attests their origin, and verifies both. It is interoperable with
+// cosign: each verifies what the other signs.
 package sign
 
 import (

@@ -1,6 +1,6 @@
-// Package skill makes an image of an Agent Skills folder (agentskills.io): an ordinary image
-// with one layer, whose root is the folder, so that it works as an image volume. It also checks
-// such images of others.
+// Package skill builds an image of an Agent Skills folder (agentskills.io): an ordinary image with
+// one layer, whose root is the folder, so that it works as an image volume. It also checks images
+// from other sources.
 package skill
 
 import (

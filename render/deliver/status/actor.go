@@ -291,8 +291,7 @@ func podCause(pod *corev1.Pod, events []*corev1.Event) cause {
 	return cause{}
 }
 
-// mountCause distinguishes a missing ConfigMap or Secret from a volume that cannot be
-// mounted.
+// mountCause distinguishes a missing ConfigMap or Secret from a volume that cannot be mounted.
 func mountCause(message string) string {
 	lower := strings.ToLower(message)
 	if strings.Contains(lower, "not found") &&

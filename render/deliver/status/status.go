@@ -1,7 +1,6 @@
-// Package status reports the state of rendered objects in a cluster: actors in
-// the words of source 004, agents by the conditions of 000, and for the pillars
-// what their status sections held in 001. The controllers that wrote those are
-// gone; all of it is read from live objects, and nothing is written.
+// Package status reports the state of rendered objects in a cluster: actors in the terms of source
+// 004, agents by the conditions of 000, and the status sections of the pillars in 001. It reads
+// live objects in place of the former controllers, and writes nothing.
 package status
 
 import (
@@ -68,8 +67,7 @@ type Agent struct {
 type Workload struct {
 	Name `json:",inline"`
 	Kind string `json:"kind"`
-	// Status is kstatus': Current, InProgress, Failed, Terminating, NotFound or
-	// Unknown.
+	// Status is kstatus': Current, InProgress, Failed, Terminating, NotFound or Unknown.
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
 	Ready   int    `json:"ready"`

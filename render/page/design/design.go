@@ -1,4 +1,4 @@
-// Package design has the colours that all pages share: those of -o html, and the console.
+// Package design contains the colors of all pages: those of -o html and the console.
 package design
 
 import _ "embed"

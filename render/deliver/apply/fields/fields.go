@@ -1,5 +1,5 @@
-// Package fields reads from objects of a cluster who owns which of their fields, and leaves
-// fields to others.
+// Package fields reads the managers of the fields of an object in a cluster, and leaves fields to
+// other managers.
 package fields
 
 import (

@@ -1,5 +1,5 @@
-// Package signtest has what tests sign with instead of a key at hand: a KMS, which is a
-// program, and authorities that certify identities and times.
+// Package signtest provides signers for tests: a KMS, which is a program, and authorities that
+// certify identities and times.
 package signtest
 
 import (

@@ -1,5 +1,5 @@
-// Command kmsplugin is a KMS for tests, as sigstore's own code has plugins: the key of
-// NAME://FILE is the ECDSA key in a PEM file.
+// Command kmsplugin is a KMS for tests in the form of sigstore's plugins: the key NAME://FILE is
+// the ECDSA key in a PEM file.
 package main
 
 import (
