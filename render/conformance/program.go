@@ -49,7 +49,7 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 		return Answer{}, errors.New("it ended, but a child process still holds its output")
 	case errors.As(err, &ended) && ended.ExitCode() < 0:
 		return Answer{}, fmt.Errorf("it was ended: %s", ended)
-	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // a program need not read all input
+	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // it need not read all
 		return Answer{}, err
 	}
 	return Answer{Stdout: out.Kept, Stderr: words.Kept,

@@ -64,7 +64,8 @@ func (e *explainer) settings() error {
 
 // decides records a setting as the cause of the lines of a value, which changes or disappears with
 // another value of the setting.
-func (e *explainer) decides(x *explained, s span, p identity.Provenance, value string, exists bool) {
+func (e *explainer) decides(x *explained, s span, p identity.Provenance, value string,
+	exists bool) {
 	if !exists || s.to-s.line <= 1 {
 		e.because(s.entry, p, !exists)
 		return

@@ -183,7 +183,8 @@ func (s *containersAfter) lost(workload finding.Ref,
 // port. It returns none if a sidecar cannot move, which is an error of the render.
 func keepPorts(s identity.Settings, declared []int) (annotations []foreign.Annotation) {
 	add := func(key string, port int, reason string) {
-		annotations = append(annotations, foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
+		annotations = append(annotations,
+			foreign.Annotation{Key: key, Value: fmt.Sprint(port), Reason: reason})
 	}
 	fixed := func(p identity.Port) bool {
 		return p.Annotation() == "" && slices.Contains(declared, p.Number)

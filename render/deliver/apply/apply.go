@@ -8,8 +8,8 @@
 //	confirm  what is deleted
 //	acquire  the lease: no other client applies the package until the second save
 //	save     the inventory, as the union of the previous and the desired objects
-//	perform  the steps of each rank in parallel: namespaces and CRDs, hooks that run before, the other
-//	         stages, pruning in reverse order, and, when all is healthy, hooks that run after
+//	perform  the steps of each rank in parallel: namespaces and CRDs, hooks that run before, the
+//	         other stages, pruning in reverse order, and, when all is healthy, hooks that run after
 //	save     the inventory, reduced to the existing objects
 //	nudge    pods that mount a changed ConfigMap
 //	wait     until all objects are healthy

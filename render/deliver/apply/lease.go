@@ -215,7 +215,8 @@ func (l *lease) release(deleted bool) {
 	stored, err := leases.Get(ctx, l.LeaseMeta.Name, metav1.GetOptions{})
 	if err == nil && stored.Spec.HolderIdentity != nil &&
 		*stored.Spec.HolderIdentity == l.Identity() {
-		unchanged := metav1.Preconditions{UID: &stored.UID, ResourceVersion: &stored.ResourceVersion}
+		unchanged := metav1.Preconditions{UID: &stored.UID,
+			ResourceVersion: &stored.ResourceVersion}
 		_ = leases.Delete(ctx, l.LeaseMeta.Name, metav1.DeleteOptions{Preconditions: &unchanged})
 	}
 }

@@ -25,7 +25,8 @@ import (
 // read returns a ranked step for each object of a package. The error lists everything that is wrong
 // with the objects.
 func read(ctx context.Context, c *Cluster, p Package, objects []Object) ([]*Step, error) {
-	defined := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope) // by CRDs of the package
+	// The scopes of the kinds that CRDs of the package define.
+	defined := make(map[schema.GroupVersionKind]apiextensionsv1.ResourceScope)
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == crdKind {
 			spec := definitionOf(o.Unstructured)
