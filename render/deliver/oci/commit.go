@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
@@ -96,7 +95,7 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []rend
 		return false, err
 	}
 	below, err := filepath.Rel(top, full)
-	if err != nil || strings.HasPrefix(below, "..") {
+	if err != nil || !filepath.IsLocal(below) {
 		return false, fmt.Errorf("%s is not in the working tree %s", full, top)
 	}
 	below = filepath.ToSlash(below)
@@ -118,7 +117,7 @@ func changed(repo *git.Repository, at *object.Commit, full string, inputs []rend
 		if err := cmp.Or(err, err2); err != nil {
 			return false, err
 		}
-		if at, err = filepath.Rel(top, at); err != nil || strings.HasPrefix(at, "..") {
+		if at, err = filepath.Rel(top, at); err != nil || !filepath.IsLocal(at) {
 			return true, nil // no commit has it
 		}
 		files = append(files, render.File{Path: filepath.ToSlash(at), Data: data})

@@ -1,11 +1,16 @@
 package oci
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/armature-dev/armature/render"
 )
 
 // TestOriginHasNoLogin: what is published names a repository without a login, and a URL
@@ -35,5 +40,38 @@ func TestOriginHasNoLogin(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "ken") {
 			t.Errorf("the error quotes the login: %v", err)
 		}
+	}
+}
+
+// TestCommitOfDottedFolder: a folder whose name begins with two dots is in the working tree.
+func TestCommitOfDottedFolder(t *testing.T) {
+	top := t.TempDir()
+	repo, err := git.PlainInit(top, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(top, "..app")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const text = "kind: ConfigMap\n"
+	if err := os.WriteFile(filepath.Join(folder, "a.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	work, err := repo.Worktree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := work.Add("..app/a.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	who := &object.Signature{Name: "a", Email: "a@example.com"}
+	if _, err := work.Commit("first", &git.CommitOptions{Author: who}); err != nil {
+		t.Fatal(err)
+	}
+	meta, err := Commit(folder, []render.File{{Path: "a.yaml", Data: []byte(text)}})
+	if err != nil || !strings.Contains(meta.Revision, "@sha1:") ||
+		strings.HasSuffix(meta.Revision, "-dirty") {
+		t.Errorf("revision %q, error %v", meta.Revision, err)
 	}
 }
