@@ -157,7 +157,10 @@ func (s Signer) load(ctx context.Context) (_ *Session, err error) {
 		return nil, fmt.Errorf("reading the certificate: %w", err)
 	}
 	certs, err := cryptoutils.UnmarshalCertificatesFromPEM(text)
-	if err != nil || len(certs) != 1 {
+	if err == nil && len(certs) != 1 {
+		err = fmt.Errorf("it has %d", len(certs))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s holds no single certificate in PEM: %w", s.Certificate, err)
 	}
 	if err := cryptoutils.EqualKeys(opened.key.public, certs[0].PublicKey); err != nil {
