@@ -86,7 +86,11 @@ func (opt *Options) Excludes(file string) bool {
 }
 
 // matchGlob matches a path with path.Match; "**" matches any number of folders.
-func matchGlob(glob, file string) bool {
+func matchGlob(glob, file string) bool { return matchRest(glob, file, make(map[[2]int]bool)) }
+
+// matchRest matches the rest of a path with the rest of a pattern. failed contains the lengths of
+// the rests that do not match, so that a pattern with many "**" takes no exponential time.
+func matchRest(glob, file string, failed map[[2]int]bool) bool {
 	before, after, deep := strings.Cut(glob, "**")
 	if !deep {
 		ok, err := path.Match(strings.TrimSuffix(glob, "/"), file)
@@ -101,9 +105,12 @@ func matchGlob(glob, file string) bool {
 		return true
 	}
 	for i := range rest {
-		if matchGlob(after, strings.Join(rest[i:], "/")) {
+		file := strings.Join(rest[i:], "/")
+		lengths := [2]int{len(after), len(file)}
+		if !failed[lengths] && matchRest(after, file, failed) {
 			return true
 		}
+		failed[lengths] = true
 	}
 	return false
 }
