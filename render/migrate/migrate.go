@@ -1,11 +1,12 @@
-// Package migrate takes a package of other agent platforms to plain manifests.
-// functions/foreign has the rules, and each function those of its kinds.
+// Package migrate converts a package of other agent platforms to plain manifests. The rules are in
+// functions/foreign, and in each function those for its kinds.
 package migrate
 
 import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -305,12 +306,14 @@ func (m *migration) custom(o *krm.Object, function contract.Function,
 	return texts, true, m.replaced(o, report, texts)
 }
 
+var errNoObject = errors.New("apiVersion or kind is missing")
+
 // replaced reports the objects that replace an object.
 func (m *migration) replaced(o *krm.Object, report Report, texts [][]byte) error {
 	for _, text := range texts {
 		var made krm.Object
 		if isObject, err := made.ReadMade(text, o); err != nil || !isObject {
-			return fmt.Errorf("the result is not an object: %w", err)
+			return fmt.Errorf("the result is not an object: %w", cmp.Or(err, errNoObject))
 		}
 		report.Becomes = append(report.Becomes, made.Ref)
 		if roll, ok := m.roll(&made); ok {
@@ -392,7 +395,8 @@ func (m *migration) cleaned(o *krm.Object, item bool,
 			return nil, false, err
 		}
 		if isObject, err := o.ReadMade(text, o); err != nil || !isObject {
-			return nil, false, fmt.Errorf("an item that is not an object: %w", err)
+			return nil, false, fmt.Errorf("an item that is not an object: %w",
+				cmp.Or(err, errNoObject))
 		}
 	}
 	if why, stays := m.stay[o.Ref]; stays {
@@ -450,7 +454,8 @@ func ToSuccessor(src render.Source, opt render.Options, harness []byte,
 	if is, err := h.Read(bytes.Clone(harness), krm.Document{End: len(harness)}, false,
 		krm.Origin{}); err != nil || !is {
 		return nil, nil, fmt.Errorf(
-			"reading the Harness: it is not one YAML document with an object: %w", err)
+			"reading the Harness: it is not one YAML document with an object: %w",
+			cmp.Or(err, errNoObject))
 	}
 	var lock pinimages.Lock
 	m := &migration{src: src, succession: &kagentagent.Succession{Harness: h, Pin: lock.Image}}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -285,4 +286,17 @@ func roundTrip(t *testing.T, data []byte) (rendered []byte) {
 		t.Fatalf("uninject does not give back what was migrated: %v %v\n%s", err, findings, undone)
 	}
 	return r.Files[0].Data
+}
+
+// Errors have a cause, and an unknown format is one.
+func TestWrongInput(t *testing.T) {
+	_, _, err := migrate.ToSuccessor(render.Source{}, render.Options{}, []byte("a: b\n"), nil)
+	if err == nil || !strings.Contains(err.Error(), "apiVersion or kind is missing") ||
+		strings.Contains(err.Error(), "nil") {
+		t.Errorf("a Harness that is no object: %v", err)
+	}
+	if err := migrate.Write(io.Discard, "xml", nil); err == nil ||
+		!strings.Contains(err.Error(), "choose from text, json, markdown") {
+		t.Errorf("an unknown format: %v", err)
+	}
 }

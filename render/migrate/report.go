@@ -61,7 +61,10 @@ func Write(w io.Writer, format string, reports []Report) error {
 		}
 		return e.Encode(reports)
 	}
-	s := styles[format]
+	s, known := styles[format]
+	if !known {
+		return fmt.Errorf("unknown format %q: choose from %s", format, strings.Join(Formats(), ", "))
+	}
 	var b strings.Builder
 	b.WriteString(s.title)
 	for _, r := range reports {
