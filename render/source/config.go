@@ -53,7 +53,7 @@ func existing(at string) string {
 // RenderedFrom returns the folder of the package from which a folder was rendered, relative to that
 // folder. It returns "" if no render wrote the folder, or if it was rendered from standard input.
 func RenderedFrom(folder string) string {
-	list, err := os.ReadFile(filepath.Join(folder, ListFile))
+	list, err := readBounded(filepath.Join(folder, ListFile))
 	if err != nil {
 		return ""
 	}
@@ -174,7 +174,11 @@ func fileOf(named, root, fallback string) (file, shown string) {
 // find reads and parses a file of a package other than a manifest.
 func find[T any](file, shown string, required bool, what string,
 	read func(data []byte, file string) (*T, []finding.Finding)) (*T, []finding.Finding, error) {
-	data, err := os.ReadFile(file)
+	from := readBounded
+	if required { // the user may name a pipe
+		from = os.ReadFile
+	}
+	data, err := from(file)
 	switch {
 	case !required && errors.Is(err, fs.ErrNotExist):
 		return nil, nil, nil

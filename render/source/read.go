@@ -1,5 +1,5 @@
-// Package source is the file system's side of a render: it lists and reads a
-// package or a stream, and writes what was rendered at once or not at all.
+// Package source connects a render with the file system: it lists and reads a package or a stream,
+// and writes the rendered files together or not at all.
 package source
 
 import (
@@ -355,6 +355,15 @@ func readFile(name string, buf []byte) ([]byte, error) {
 		err = tooLarge(name)
 	}
 	return data.Bytes(), err
+}
+
+// readBounded reads a file of a package whose name is fixed. The author of the package may have
+// made it a pipe, or a link to a device that has no end.
+func readBounded(name string) ([]byte, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("it is not a file")}
+	}
+	return readFile(name, nil)
 }
 
 func tooLarge(file string) error {

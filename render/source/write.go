@@ -186,7 +186,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 		}
 		return written, removed, err
 	}
-	before, err := os.ReadFile(filepath.Join(f.path, ListFile))
+	before, err := readBounded(filepath.Join(f.path, ListFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, 0, err
 	}
@@ -311,7 +311,7 @@ func packageFor(folder, path string) (string, error) {
 		}
 		pkg = filepath.ToSlash(relative)
 	}
-	list, err := os.ReadFile(filepath.Join(folder, ListFile))
+	list, err := readBounded(filepath.Join(folder, ListFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}

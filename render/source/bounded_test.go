@@ -1,0 +1,52 @@
+package source_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/armature-dev/armature/render/source"
+)
+
+// TestPipesOfAPackage: a package whose configuration, lock or list of files is a pipe, from which a
+// read would never return, is refused.
+func TestPipesOfAPackage(t *testing.T) {
+	for name, read := range map[string]func(root string) error{
+		"armature.yaml": func(root string) error {
+			_, _, err := source.FindConfig("", root, root)
+			return err
+		},
+		"armature.lock": func(root string) error {
+			_, _, err := source.FindLock("", root)
+			return err
+		},
+		source.ListFile: func(root string) error {
+			c, err := source.NewComparison(root, false)
+			if err != nil {
+				return err
+			}
+			return c.For("-")
+		},
+	} {
+		root := t.TempDir()
+		if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
+			t.Skip(err)
+		}
+		if err := os.Symlink("pipe", filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- read(root) }()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), "it is not a file") {
+				t.Errorf("%s: error %v", name, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: no answer after 5 s", name)
+		}
+	}
+}
