@@ -231,6 +231,13 @@ func (b *builder) readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
+// regular reports whether a file is a regular one within the limit. A link may lead to a device
+// that has no end.
+func regular(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular() && info.Size() <= maxBuiltBytes
+}
+
 // remote matches what kustomize treats as a Git repository or fetches by HTTP. helmField matches
 // the fields for which it runs helm.
 var (
@@ -315,8 +322,7 @@ func (b *builder) plugin(folder string, item any) (own bool, err error) {
 	data := []byte(text)
 	if !strings.Contains(text, "\n") {
 		name := filepath.Join(folder, filepath.FromSlash(text))
-		if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() ||
-			info.Size() > maxBuiltBytes || remote.MatchString(text) {
+		if !regular(name) || remote.MatchString(text) {
 			return false, fmt.Errorf("%s is not a file that configures a plugin", text)
 		}
 		if data, err = os.ReadFile(name); err != nil {
@@ -354,9 +360,11 @@ func isConfig(data []byte) bool {
 func (b *builder) notePatches(file string, data []byte, fields map[string]any) {
 	note := func(text string) {
 		if name := path.Join(path.Dir(file), text); !strings.Contains(text, "\n") {
-			if read, err := os.ReadFile(filepath.Join(b.root,
-				filepath.FromSlash(name))); err == nil &&
-				len(read) <= maxBuiltBytes {
+			file := filepath.Join(b.root, filepath.FromSlash(name))
+			if !regular(file) {
+				return
+			}
+			if read, err := os.ReadFile(file); err == nil {
 				b.patches = append(b.patches, patch{name, 1, read})
 			}
 			return

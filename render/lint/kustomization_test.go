@@ -2,9 +2,12 @@ package lint_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/render"
@@ -122,4 +125,45 @@ func TestExcludedKustomization(t *testing.T) {
 	if findings, _, err = lint.Run(src, render.Options{Config: config}); err != nil || len(findings) > 0 {
 		t.Error(findings, err)
 	}
+}
+
+// TestPatchIsAFile: the path of a patch may lead to a pipe, from which a read would never return.
+func TestPatchIsAFile(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "kustomization.yaml"),
+		"resources: [web.yaml]\npatches: [{path: patch.txt}]\n")
+	write(t, filepath.Join(root, "web.yaml"), strings.ReplaceAll(lonelyPod, "NAME", "web"))
+	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
+		t.Skip(err)
+	}
+	if err := os.Symlink("pipe", filepath.Join(root, "patch.txt")); err != nil {
+		t.Fatal(err)
+	}
+	src, _, err := source.Tree(root, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := lint.Run(src, render.Options{})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("no answer after 20 s")
+	}
+}
+
+// TestFieldsInOtherCase: the API server does not take initcontainers for initContainers, whose
+// items are still checked.
+func TestFieldsInOtherCase(t *testing.T) {
+	lintedFolder(t, map[string]string{"ns.yaml": "apiVersion: v1\nkind: Namespace\nmetadata:\n" +
+		"  name: a\n  labels: {pod-security.kubernetes.io/enforce: baseline}\n",
+		"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: a}\nspec:\n" +
+			"  initContainers: [{name: i, image: i}]\n  initcontainers: []\n" +
+			"  containers: [{name: c, image: c}]\n"})
 }

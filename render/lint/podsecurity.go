@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	psapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -26,7 +27,8 @@ func evaluate(level string, o *krm.Object, template krm.PodTemplate,
 		}
 	}
 	var pod corev1.Pod
-	if text, err := json.Marshal(value); err != nil || json.Unmarshal(text, &pod) != nil {
+	if text, err := json.Marshal(value); err != nil ||
+		kjson.UnmarshalCaseSensitivePreserveInts(text, &pod) != nil {
 		return // not a pod by the API's schema, or one with variables
 	}
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
