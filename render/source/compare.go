@@ -45,7 +45,7 @@ func NewComparison(path string, inPlace bool) (*Comparison, error) {
 	return c, nil
 }
 
-// Write is the Sink of the render. It may be called from many goroutines.
+// Write receives a rendered file, as a Sink. It may be called from many goroutines.
 func (c *Comparison) Write(file string, data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,7 +102,7 @@ func empty(folder string) (bool, error) {
 	}
 }
 
-// Write is the Sink of the render. It may be called from many goroutines.
+// Write receives a rendered file, as a Sink. It may be called from many goroutines.
 func (f *Folder) Write(file string, data []byte) error {
 	if data == nil {
 		f.mu.Lock()
@@ -422,7 +422,7 @@ const (
 	blockSize   = 4 << 20
 )
 
-// Write is a Sink for whole files or pieces that joins the files to one YAML stream.
+// Write joins files, or pieces of them, to one YAML stream, as a Sink.
 func (s *Spool) Write(file string, data []byte) error {
 	if len(data) == 0 {
 		return nil
