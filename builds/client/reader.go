@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"net/url"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // Reader reads what pages show. Who asks for the same within a moment shares one answer, so
@@ -79,7 +78,7 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 			return answer[T]{err: err}, nil
 		}
 		defer leave()
-		if a.value, a.err = guarded(ctx, ask); a.err != nil {
+		if a.value, a.err = process.Guard(ctx, ask); a.err != nil {
 			lasts = moment
 		}
 		r.recent.Add(key, a, lasts)
@@ -94,18 +93,6 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 	case got := <-done:
 		return got.Val.(answer[T]).value, got.Val.(answer[T]).err
 	}
-}
-
-// guarded asks, and takes a panic for an error: it is in a goroutine of its own, where it would
-// end the process.
-func guarded[T any](ctx context.Context,
-	ask func(context.Context) (T, error)) (value T, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
-		}
-	}()
-	return ask(ctx)
 }
 
 // enter waits until there is a slot for a request.

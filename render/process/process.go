@@ -5,9 +5,11 @@ package process
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -91,6 +93,18 @@ func Slim(in any) (any, error) {
 // of these ends. All servers of ours that others reach listen so: what a connection takes counts
 // as many times as there are of them.
 func Bounded(l net.Listener, most int) net.Listener { return netutil.LimitListener(l, most) }
+
+// Guard calls ask and returns a panic as an error. Code that answers in a goroutine of its own has to
+// call it: there, a panic over what a server or a tenant sent would end the process.
+func Guard[T any](ctx context.Context,
+	ask func(context.Context) (T, error)) (answer T, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	return ask(ctx)
+}
 
 // Register metrics beside those of controller-runtime. Where a controller was started before
 // in this process, its metrics stay.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/armature-dev/armature/render/process"
 )
 
 // group shares requests to the API server that many builds need. A request runs by itself, with a
@@ -33,7 +35,7 @@ func do[T any](ctx context.Context, g *group, key string,
 		defer g.begun.Delete(key)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
 		defer cancel()
-		return ask(ctx)
+		return process.Guard(ctx, ask)
 	})
 	left := patience
 	if begun, ok := g.begun.Load(key); ok {

@@ -1,7 +1,9 @@
 package library
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +74,15 @@ func TestSoughtNames(t *testing.T) {
 	library.Begin(types.NamespacedName{Namespace: "team", Name: "b1"})
 	if len(library.sought) != 0 {
 		t.Errorf("left behind: %v", library.sought)
+	}
+}
+
+// A panic while a ConfigMap is read is an error of the builds that need it, and ends no process.
+func TestPanicOfRequest(t *testing.T) {
+	_, err := do(t.Context(), &group{}, "template", func(context.Context) (int, error) {
+		panic("a fault of ours")
+	})
+	if err == nil || !strings.Contains(err.Error(), "a fault of ours") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/armature-dev/armature/functions/finding"
+	"github.com/armature-dev/armature/render/process"
 )
 
 // QuestionOptions configures Questions.
@@ -181,7 +182,7 @@ func (q *Questions[T]) share(ctx context.Context, key string,
 		limited, cancel := context.WithTimeout(ctx, q.Timeout)
 		defer cancel()
 		begun := time.Now()
-		answer, err := ask(limited)
+		answer, err := process.Guard(limited, ask)
 		if q.Observe != nil {
 			q.Observe(err, time.Since(begun))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -327,5 +328,23 @@ func TestARateIsShared(t *testing.T) {
 				t.Errorf("%d of the hostile namespace had their turn before 5 of another", hostile)
 			}
 		})
+	}
+}
+
+// A panic over what a server sent is a failure of this question, and ends no process.
+func TestPanicOfQuestion(t *testing.T) {
+	a, object := newAsked(t, 0), types.NamespacedName{Namespace: "team", Name: "a"}
+	get := func() error {
+		_, err := a.Get(object, "what", nil, func(context.Context) (string, error) {
+			panic("a fault of ours")
+		})
+		return err
+	}
+	_ = get()
+	<-a.woken
+	var later *NotYet
+	if err := get(); !errors.As(err, &later) || later.Cause == nil ||
+		!strings.Contains(later.Error(), "a fault of ours") {
+		t.Errorf("error %v", err)
 	}
 }
