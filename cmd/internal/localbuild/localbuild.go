@@ -305,13 +305,18 @@ func (l *Build) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Buil
 	return nil
 }
 
-// writeLayout replaces a folder as a whole, or leaves it as it was.
+// writeLayout replaces an OCI layout or an empty folder, and leaves anything else as it is.
 func writeLayout(folder string, found *remote.Descriptor) error {
-	if _, err := os.Stat(filepath.Join(folder, "index.json")); errors.Is(err, fs.ErrNotExist) {
-		if entries, err := os.ReadDir(folder); err == nil && len(entries) > 0 {
-			return errors.New(
-				"the folder has other files\n  hint: name a folder that is empty, or an OCI layout")
-		}
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, noLayout := os.Stat(filepath.Join(folder, "oci-layout"))
+	if len(entries) > 0 && noLayout != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return !slices.Contains([]string{"blobs", "index.json", "ingest", "oci-layout"}, e.Name())
+	}) {
+		return errors.New(
+			"the folder has other files\n  hint: name a folder that is empty, or an OCI layout")
 	}
 	next, err := os.MkdirTemp(filepath.Dir(filepath.Clean(folder)), ".layout-")
 	if err != nil {
