@@ -98,8 +98,9 @@ func (a artifact) RawManifest() ([]byte, error)        { return a.raw, nil }
 // maxImages in an index: one and its attestation for each of 32 platforms.
 const maxImages = 64
 
-// read what a digest names: an image or an index of images.
-func (s store) read(digest v1.Hash) (a artifact, err error) {
+// read reads the image or the index of images that a digest names. parent is the digest of the index
+// that lists it, or zero; an index within an index is an error before its entries are read.
+func (s store) read(digest, parent v1.Hash) (a artifact, err error) {
 	a.digest = digest
 	if a.raw, err = s.document(digest); err != nil {
 		return a, err
@@ -119,17 +120,16 @@ func (s store) read(digest v1.Hash) (a artifact, err error) {
 		return a, err
 	case !a.mediaType.IsIndex():
 		return a, fmt.Errorf("%s is %q, neither an image manifest nor an index", digest, a.mediaType)
+	case parent != v1.Hash{}:
+		return a, fmt.Errorf("the index %s has another index in it", parent)
 	case n == 0 || n > maxImages:
 		return a, fmt.Errorf("the index %s has %d images, and 1 to %d are supported", digest, n,
 			maxImages)
 	}
 	for _, d := range list.Manifests {
-		one, err := s.read(d.Digest)
+		one, err := s.read(d.Digest, digest)
 		if err != nil {
 			return a, err
-		}
-		if one.mediaType.IsIndex() {
-			return a, fmt.Errorf("the index %s has another index in it", digest)
 		}
 		a.images = append(a.images, one.images...)
 	}

@@ -61,7 +61,8 @@ func platformImage(root *os.Root,
 	if err != nil {
 		return one, nil, err
 	}
-	if one, err = (store{root, strings.ReplaceAll(platform, "/", "-")}).read(digest); err != nil {
+	layout := store{root, strings.ReplaceAll(platform, "/", "-")}
+	if one, err = layout.read(digest, v1.Hash{}); err != nil {
 		return one, nil, err
 	}
 	if one.mediaType.IsIndex() {

@@ -130,7 +130,7 @@ func (p Push) read(root *os.Root) (artifact, error) {
 	if err != nil {
 		return artifact{}, err
 	}
-	return store{root: root}.read(digest)
+	return store{root: root}.read(digest, v1.Hash{})
 }
 
 func parseDigest(text string) (v1.Hash, error) {

@@ -1,6 +1,7 @@
 package layout_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/armature-dev/armature/builds/registry/layout"
@@ -215,6 +217,28 @@ func TestPushRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An index within an index is refused before its own entries are read: a chain of them could be as
+// long as the volume has room.
+func TestPushRefusesNestedIndex(t *testing.T) {
+	dir, _, _ := written(t)
+	write := func(entry v1.Hash) v1.Hash {
+		raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex,
+			Manifests: []v1.Descriptor{{MediaType: types.OCIImageIndex, Digest: entry}}})
+		must(t, err)
+		digest, _, err := v1.SHA256(bytes.NewReader(raw))
+		must(t, err)
+		must(t, os.WriteFile(blob(dir, digest.String()), raw, 0o600))
+		return digest
+	}
+	missing := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0a", 32)}
+	outer := write(write(missing))
+	_, err := layout.Push{Dir: dir, Digests: []string{outer.String()},
+		Image: registryAt(t) + "/team/weather:v1", PlainHTTP: true}.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "another index in it") {
+		t.Errorf("error %v", err)
 	}
 }
 
