@@ -175,7 +175,11 @@ func (p *stepLogs) task(run string, task Task) {
 	}
 }
 
-// print one step's log, a line at a time.
+// maxLogLine bounds a printed line in bytes. A longer line continues on the next one. Lists of an
+// image's contents are lines of several megabytes.
+const maxLogLine = 16 << 20
+
+// print prints the log of one step, a line at a time.
 func (p *stepLogs) print(title string, open func() (io.ReadCloser, error)) {
 	stream, err := open()
 	if apierrors.IsNotFound(err) {
@@ -183,12 +187,20 @@ func (p *stepLogs) print(title string, open func() (io.ReadCloser, error)) {
 		return
 	}
 	if err == nil {
-		// A line may be as long as it likes: a list of an image's contents is one.
-		lines := bufio.NewReader(stream)
+		lines, line := bufio.NewReader(stream), []byte(nil)
 		for err == nil {
-			var line string
-			if line, err = lines.ReadString('\n'); line != "" {
-				p.say(p.Out, title, strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+			var part []byte
+			part, err = lines.ReadSlice('\n')
+			line = append(line, part...)
+			if errors.Is(err, bufio.ErrBufferFull) {
+				if err = nil; len(line) < maxLogLine {
+					continue
+				}
+			}
+			if len(line) > 0 {
+				p.say(p.Out, title,
+					strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
+				line = line[:0]
 			}
 		}
 		if errors.Is(err, io.EOF) {

@@ -59,6 +59,37 @@ func TestBuildLogsLongLine(t *testing.T) {
 }
 
 // reading prints the logs that a server has.
+// longest is the length of the longest write.
+type longest int
+
+func (l *longest) Write(data []byte) (int, error) {
+	*l = max(*l, longest(len(data)))
+	return len(data), nil
+}
+
+// A log without line ends takes a bounded amount of memory.
+func TestBuildLogsEndlessLine(t *testing.T) {
+	var out longest
+	p := &stepLogs{LogOptions: LogOptions{Out: &out}}
+	p.print("sbom/list", func() (io.ReadCloser, error) {
+		endless := io.LimitReader(letters{}, 3*maxLogLine)
+		return io.NopCloser(endless), nil
+	})
+	if p.failed != nil || out < maxLogLine || out > maxLogLine+8<<10 {
+		t.Errorf("a line of %d bytes was printed, with error %v", out, p.failed)
+	}
+}
+
+// letters is a log that never ends and has no line ends.
+type letters struct{}
+
+func (letters) Read(into []byte) (int, error) {
+	for i := range into {
+		into[i] = 'x'
+	}
+	return len(into), nil
+}
+
 func reading(t *testing.T, pods rest.Interface, out io.Writer) *stepLogs {
 	return &stepLogs{LogOptions: LogOptions{Out: out, Tail: -1}, ctx: t.Context(),
 		printed: map[string]bool{},
