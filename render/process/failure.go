@@ -10,29 +10,28 @@ import (
 
 // Failure is why a controller did not do what an object asks for.
 type Failure struct {
-	// Reason of the condition that reports it.
+	// Reason is the reason of the condition that reports the failure.
 	Reason string
-	// Stalled says that trying again does not help: the object, or what it refers to, has to
-	// change.
+	// Stalled reports that a retry does not help: the object or one that it names has to change.
 	Stalled bool
 	Err     error
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
 
-// Unwrap returns what happened.
+// Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Stalled returns a failure that a retry does not change.
+// Stalled returns a failure that a retry does not resolve.
 func Stalled(reason string, err error) *Failure {
 	return &Failure{Reason: reason, Stalled: true, Err: err}
 }
 
-// Retry returns a failure that may pass by itself.
+// Retry returns a failure that a retry may resolve.
 func Retry(reason string, err error) *Failure { return &Failure{Reason: reason, Err: err} }
 
-// FailureOf returns the Failure that an error has within, with the text of the whole error. Any
-// other error may pass by itself, and has the reason given here.
+// FailureOf returns the Failure that an error wraps, with the text of the whole error. For any
+// other error it returns a failure with the given reason that a retry may resolve.
 func FailureOf(err error, reason string) *Failure {
 	known := Failure{Reason: reason}
 	if f := (*Failure)(nil); errors.As(err, &f) {
@@ -46,7 +45,7 @@ func FailureOf(err error, reason string) *Failure {
 type Conditions struct {
 	List       *[]metav1.Condition
 	Generation int64
-	// Now is the time of those that change; zero is the present.
+	// Now is the transition time of conditions that change; zero means the current time.
 	Now time.Time
 }
 
@@ -62,8 +61,8 @@ func (c Conditions) Set(kind string, status metav1.ConditionStatus, reason, mess
 	return meta.SetStatusCondition(c.List, condition)
 }
 
-// Report sets Ready by a failure, or by its absence, for a reason. As kstatus has it, Stalled and
-// Reconciling are there only while they are true.
+// Report sets the condition Ready, which is true without a failure. By the rules of kstatus,
+// Stalled and Reconciling exist only while they are true.
 func (c Conditions) Report(f *Failure, reason, message string) {
 	if f == nil || f.Stalled {
 		meta.RemoveStatusCondition(c.List, "Reconciling")

@@ -1,6 +1,5 @@
-// Package process is what the processes of all controllers share: their options, their
-// client, and what their caches leave out. Its manager is a package of its own, which commands
-// do not link.
+// Package process has what the processes of all controllers share: options, clients, and what their
+// caches leave out. Package managers has their manager, so that commands do not link it.
 package process
 
 import (
@@ -27,28 +26,28 @@ import (
 	"github.com/armature-dev/armature/render/version"
 )
 
-// Options of a controller's process.
+// Options are the options of a controller's process.
 type Options struct {
-	// Namespace of the controller, for the leader's lease.
+	// Namespace is the namespace of the controller, for the leader's lease.
 	Namespace string
-	// Namespaces to look after; empty means all, which needs cluster-wide rights.
+	// Namespaces are the watched namespaces; empty means all, which needs cluster-wide rights.
 	Namespaces []string
-	// Shard of the objects to look after.
+	// Shard selects the watched objects.
 	Shard Shard
-	// UnclaimedAfter is how long a shard may have no leader before its objects say so; zero means 2
-	// minutes.
+	// UnclaimedAfter is how long a shard may have no leader before the status of its objects says
+	// so; zero means 2 minutes.
 	UnclaimedAfter time.Duration
-	// LeaderElection lets one replica of several work, in each shard.
+	// LeaderElection elects one of several replicas in each shard.
 	LeaderElection bool
-	// MetricsAddress and HealthAddress to listen on; "0" listens nowhere.
+	// MetricsAddress and HealthAddress are the addresses to listen on; "0" disables them.
 	MetricsAddress, HealthAddress string
-	// QPS of requests to the API server, which guards itself by priority and fairness; zero
-	// means the default of the controller.
+	// QPS limits the requests to the API server, which protects itself by priority and fairness;
+	// zero means the default of the controller.
 	QPS float32
 	Log logr.Logger
 }
 
-// Client is cfg for the requests of a program, with a default of QPS.
+// Client returns a copy of cfg for the requests of a program. qps is the default of o.QPS.
 func (o Options) Client(cfg *rest.Config, program string, qps float32) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = cmp.Or(o.QPS, qps)
@@ -57,8 +56,8 @@ func (o Options) Client(cfg *rest.Config, program string, qps float32) *rest.Con
 	return cfg
 }
 
-// RESTClient returns a client of a group at a path of the API server, such as /apis, for answers that
-// are read as they come. It decodes metadata and refusals alone.
+// RESTClient returns a client of a group at a path of the API server, for example /apis, for
+// answers that the caller decodes. It decodes only metadata and errors.
 func RESTClient(cfg *rest.Config, path string, group schema.GroupVersion) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -71,13 +70,13 @@ func RESTClient(cfg *rest.Config, path string, group schema.GroupVersion) (*rest
 	return rest.RESTClientFor(cfg)
 }
 
-// MetadataOf is an object of a kind of which metadata alone is read.
+// MetadataOf returns an empty object of a kind, of which only the metadata is read.
 func MetadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 }
 
-// Slim drops what no controller reads from an object that enters a cache.
+// Slim removes what no controller reads from an object that enters a cache.
 func Slim(in any) (any, error) {
 	if o, ok := in.(client.Object); ok {
 		o.SetManagedFields(nil)
@@ -89,13 +88,12 @@ func Slim(in any) (any, error) {
 	return in, nil
 }
 
-// Bounded accepts at most so many connections of a listener at the same time; others wait until one
-// of these ends. All servers of ours that others reach listen so: what a connection takes counts
-// as many times as there are of them.
+// Bounded limits the number of connections of a listener at the same time; others wait. All servers
+// of Armature use it, because it bounds the memory of their connections.
 func Bounded(l net.Listener, most int) net.Listener { return netutil.LimitListener(l, most) }
 
-// Guard calls ask and returns a panic as an error. Code that answers in a goroutine of its own has to
-// call it: there, a panic over what a server or a tenant sent would end the process.
+// Guard calls ask and returns a panic as an error. Code that answers in a goroutine of its own has
+// to call it: there, a panic over what a server or a tenant sent would end the process.
 func Guard[T any](ctx context.Context,
 	ask func(context.Context) (T, error)) (answer T, err error) {
 	defer func() {
@@ -106,7 +104,7 @@ func Guard[T any](ctx context.Context,
 	return ask(ctx)
 }
 
-// Register metrics beside those of controller-runtime. Where a controller was started before
+// Register registers metrics with those of controller-runtime. If a controller was started before
 // in this process, its metrics stay.
 func Register(collectors ...prometheus.Collector) error {
 	for _, c := range collectors {

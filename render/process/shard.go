@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Shard is the share of one controller of several: the objects whose label Key has Value, or if
-// Value is empty those without the label. The zero Shard has all objects.
+// Shard selects the objects of one of several controllers: the objects whose label Key has Value,
+// or those without the label if Value is empty. The zero Shard selects all objects.
 type Shard struct{ Key, Value string }
 
 // ParseShard reads KEY=VALUE, or !KEY for the objects without the label.
@@ -23,7 +23,7 @@ func ParseShard(text string) (Shard, error) {
 		case selection.DoesNotExist:
 			return Shard{Key: r.Key()}, nil
 		case selection.Equals, selection.DoubleEquals:
-			if len(validation.IsDNS1123Label(value)) == 0 { // it is in the name of a lease
+			if len(validation.IsDNS1123Label(value)) == 0 { // It is a part of a lease's name.
 				return Shard{r.Key(), value}, nil
 			}
 		}
@@ -32,7 +32,7 @@ func ParseShard(text string) (Shard, error) {
 		"lower-case letters, digits and '-', or as !sharding.fluxcd.io/key", text)
 }
 
-// Selector of the objects; nil for all.
+// Selector returns the label selector of the shard, or nil for all objects.
 func (s Shard) Selector() labels.Selector {
 	if s.Key == "" {
 		return nil
@@ -50,7 +50,7 @@ func (s Shard) Has(o metav1.Object) bool {
 	return s.Key == "" || labelled == (s.Value != "") && value == s.Value
 }
 
-// Lease is the name of the lease of a shard's leader.
+// Lease returns the name of the lease of the shard's leader.
 func (s Shard) Lease(name string) string {
 	if s.Value == "" {
 		return name

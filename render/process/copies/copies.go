@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// List is what the API server answers to a list of a kind.
+// List is a list of objects of a kind from the API server.
 type List[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -20,7 +20,7 @@ type List[T any] struct {
 // DeepCopyObject returns a copy that shares nothing with l.
 func (l *List[T]) DeepCopyObject() runtime.Object { return Of(l) }
 
-// AddKind adds a kind that has the name of its type, and the lists of it, to a scheme.
+// AddKind adds a kind with the name of its Go type, and its list, to a scheme.
 func AddKind[T any, P interface {
 	*T
 	runtime.Object
@@ -30,8 +30,8 @@ func AddKind[T any, P interface {
 	metav1.AddToGroupVersion(scheme, gv)
 }
 
-// Of returns a copy that shares no pointer, list or map with what p points to; nil for nil. What
-// types keep to themselves is shared, as that of times, which nobody changes.
+// Of returns a deep copy of what p points to, or nil for nil. Unexported fields are copied as they
+// are: those of times are shared, which is safe because they do not change.
 func Of[T any](p *T) *T {
 	if p == nil {
 		return nil
@@ -43,11 +43,11 @@ func Of[T any](p *T) *T {
 
 var quantity = reflect.TypeFor[resource.Quantity]()
 
-// deep copies a value into one of its type.
+// deep copies a value into another of the same type.
 func deep(out, in reflect.Value) {
 	out.Set(in)
 	switch kind := in.Kind(); {
-	case in.Type() == quantity: // whose digits are its own
+	case in.Type() == quantity: // Its unexported digits would be shared.
 		out.Set(reflect.ValueOf(in.Interface().(resource.Quantity).DeepCopy()))
 	case kind == reflect.Struct:
 		for i := range in.NumField() {

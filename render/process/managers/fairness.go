@@ -12,21 +12,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Fairness shares the workers of one controller between namespaces: each namespace has a limited
-// number of them at once. A namespace whose servers never answer delays only itself. A request
-// without a worker leaves the queue until another request of its namespace ends, so that the
-// requests of other namespaces do not wait behind it.
+// Fairness shares the workers of one controller between namespaces: it limits how many workers a
+// namespace has at the same time, so that a namespace whose servers never answer delays only
+// itself. A request over the limit leaves the queue until another request of its namespace ends, so
+// that requests of other namespaces do not wait behind it.
 type Fairness struct {
 	workers, most int
 
 	mu      sync.Mutex
-	again   func(reconcile.Request) // adds to the queue
+	enqueue func(reconcile.Request)
 	working map[string]int
 	waiting map[string][]reconcile.Request
 }
 
-// NewFairness returns the Fairness of a controller with this many workers, of which a namespace has
-// at most so many.
+// NewFairness returns the Fairness of a controller with the given number of workers. most is the
+// limit for each namespace; it is at least 1.
 func NewFairness(workers, most int) *Fairness {
 	return &Fairness{
 		workers: workers, most: max(1, most),
@@ -39,8 +39,8 @@ func NewFairness(workers, most int) *Fairness {
 func (f *Fairness) Options(first, last time.Duration) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: f.workers, NewQueue: f.queue, SkipNameValidation: ptr.To(true),
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first,
-			last),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			first, last),
 	}
 }
 
@@ -51,15 +51,15 @@ func (f *Fairness) queue(
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.again = q.Add
+	f.enqueue = q.Add
 	return q
 }
 
-// Share returns a reconciler whose requests wait while their namespace has all of its workers.
+// Share returns a reconciler whose requests wait while their namespace uses all of its workers.
 func (f *Fairness) Share(next reconcile.Func) reconcile.Func {
 	return func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		if !f.begin(request) {
-			return reconcile.Result{}, nil // end adds it again
+			return reconcile.Result{}, nil // end enqueues it again.
 		}
 		defer f.end(request)
 		return next(ctx, request)
@@ -92,7 +92,7 @@ func (f *Fairness) end(request reconcile.Request) {
 		delete(f.working, n)
 	}
 	if w := f.waiting[n]; len(w) > 0 {
-		f.again(w[0]) // does not wait
+		f.enqueue(w[0]) // This does not block.
 		f.waiting[n] = w[1:]
 	}
 	if len(f.waiting[n]) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Options are those of a manager whose leader holds a lease.
+// Options returns the options of a manager whose leader holds a lease.
 func Options(o process.Options, scheme *runtime.Scheme, lease string) ctrl.Options {
 	out := ctrl.Options{
 		Scheme:                        scheme,

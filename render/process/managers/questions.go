@@ -18,35 +18,33 @@ import (
 
 // QuestionOptions configures Questions.
 type QuestionOptions struct {
-	// Name of the questions in the metrics of work queues.
+	// Name is the name of the queue in the metrics of work queues.
 	Name string
-	// Workers ask at once, and MostOfOne of them for one namespace.
+	// Workers is the number of workers, and MostOfOne the most for one namespace.
 	Workers, MostOfOne int
-	// Timeout of one question.
+	// Timeout bounds one question.
 	Timeout time.Duration
-	// Shared is how long an answer serves other objects of its namespace that ask the same.
+	// Shared is how long an answer serves other objects of its namespace with the same question.
 	Shared time.Duration
-	// Wake an object whose question was answered, or has failed and is asked again later.
+	// Wake is called with an object whose question was answered, or has failed and is retried.
 	Wake func(types.NamespacedName)
-	// Observe is told how each question ended; it may be nil.
+	// Observe is called after each question; it may be nil.
 	Observe Observe
 }
 
-// Observe is called with the error of a question to a server, which may be nil, and with how long
-// it took.
+// Observe receives the error of a question to a server, which may be nil, and its duration.
 type Observe func(err error, took time.Duration)
 
-// Questions asks servers that are not trusted to answer soon, such as Git servers and registries,
-// so that no reconcile waits for one. Fairness shares the workers: a server that is slow or hostile
-// delays the objects of the namespaces that ask it. A server that fails is asked again ever more
-// rarely.
+// Questions asks servers that may be slow, for example Git servers and registries, in workers of
+// its own, so that no reconcile waits for a server. Fairness shares the workers: a slow or hostile
+// server delays only the namespaces that ask it. Failed questions are retried with backoff.
 type Questions[T any] struct {
 	QuestionOptions
 	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
 	asking singleflight.Group
 	recent *cache.LRUExpireCache
 
-	mu sync.Mutex // never held while a server is asked
+	mu sync.Mutex // never held during a question
 	of map[types.NamespacedName]*question[T]
 }
 
@@ -54,26 +52,26 @@ type Questions[T any] struct {
 type question[T any] struct {
 	text   string
 	inputs any
-	ask    func(context.Context) (T, error) // nil once it is settled
+	ask    func(context.Context) (T, error) // nil after an answer
 	asked  time.Time
-	failed error // of the server, the last time
+	failed error // the last error of the server
 	answer T
-	fault  error // a finding
+	fault  error // a finding as the answer
 }
 
 const (
-	// Patience is how long a question may take before status says that it waits.
+	// Patience is how long a question may take before status says that the object waits.
 	Patience = time.Second
-	// recheck is when an object first looks whether its answer has arrived, to report that it
-	// waits. Each wait after that is twice as long.
+	// recheck is the first wait until an object is reconciled again to report that it waits. The
+	// wait doubles each time.
 	recheck = 5 * time.Second
-	// firstRetry and lastRetry are the waits after a failure, doubled each time.
+	// firstRetry and lastRetry bound the backoff after a failure.
 	firstRetry, lastRetry = time.Second, time.Minute
-	// maxShared answers are kept to be shared.
+	// maxShared bounds the shared answers.
 	maxShared = 256
 )
 
-// NewQuestions returns Questions that are asked until ctx ends.
+// NewQuestions returns Questions whose workers run until ctx ends.
 func NewQuestions[T any](ctx context.Context, o QuestionOptions) *Questions[T] {
 	fair := NewFairness(o.Workers, o.MostOfOne)
 	retries := fair.Options(firstRetry, lastRetry).RateLimiter
@@ -89,7 +87,7 @@ func NewQuestions[T any](ctx context.Context, o QuestionOptions) *Questions[T] {
 				if over {
 					return
 				}
-				_, _ = work(ctx, request) // without errors
+				_, _ = work(ctx, request) // It returns no error.
 				q.queue.Done(request)
 			}
 		}()
@@ -98,11 +96,11 @@ func NewQuestions[T any](ctx context.Context, o QuestionOptions) *Questions[T] {
 	return q
 }
 
-// NotYet is the error while there is no answer.
+// NotYet is the error until there is an answer.
 type NotYet struct {
-	Waited time.Duration // for an answer
-	Again  time.Duration // to look again
-	Cause  error         // why the server gave none; nil while it is asked
+	Waited time.Duration // time since the question
+	Again  time.Duration // wait until the next reconcile
+	Cause  error         // error of the server; nil until it fails
 }
 
 func (e *NotYet) Error() string {
@@ -112,13 +110,12 @@ func (e *NotYet) Error() string {
 	return "the server has not answered yet"
 }
 
-// Get returns the answer to the question of an object. The error is a *finding.Finding when the
-// user must act, and a *NotYet when the object is to look again. The answer stays until the object
-// asks something else, or the same from other inputs, or is forgotten. An object has one question:
-// another one takes its place. What ask refers to is kept until there is an answer.
-func (q *Questions[T]) Get(
-	object types.NamespacedName, text string, inputs any, ask func(context.Context) (T, error),
-) (answer T, _ error) {
+// Get returns the answer to the question of an object. The error is a *finding.Finding if the user
+// must act, and a *NotYet if the object has to be reconciled again. An object has one question: the
+// answer stays until the object asks with another text or other inputs, or Forget. ask, and all
+// that it refers to, stays in memory until there is an answer.
+func (q *Questions[T]) Get(object types.NamespacedName, text string, inputs any,
+	ask func(context.Context) (T, error)) (answer T, _ error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.of[object]
@@ -146,7 +143,7 @@ func (q *Questions[T]) Forget(object types.NamespacedName) {
 	q.queue.Forget(reconcile.Request{NamespacedName: object})
 }
 
-// work asks the question of an object, and wakes it.
+// work asks the question of an object, and wakes the object.
 func (q *Questions[T]) work(ctx context.Context,
 	request reconcile.Request) (none reconcile.Result, _ error) {
 	q.mu.Lock()
@@ -172,7 +169,7 @@ func (q *Questions[T]) work(ctx context.Context,
 	return none, nil
 }
 
-// share asks a question once for all objects of a namespace that ask the same.
+// share asks a question once for all objects of a namespace with the same question.
 func (q *Questions[T]) share(ctx context.Context, key string,
 	ask func(context.Context) (T, error)) (T, error) {
 	shared, err, _ := q.asking.Do(key, func() (any, error) {

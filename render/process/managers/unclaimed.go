@@ -17,18 +17,18 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Unclaimed lets the default shard look for objects whose label names a shard without a leader.
+// Unclaimed finds objects whose label names a shard without a leader. It runs in the default shard.
 type Unclaimed struct {
 	process.Options
-	// Lease of the leader of the default shard.
+	// Lease is the name of the lease of the default shard's leader.
 	Lease string
-	// Kind to look for, by its list.
+	// Kind is the list of the kind to look for.
 	Kind client.ObjectList
-	// Report writes into the status of an object why nothing is done.
+	// Report writes to the status of an object why it is not reconciled.
 	Report func(ctx context.Context, object client.ObjectKey, problem error) error
 }
 
-// Setup adds the search to the manager of the default shard, and nothing to those of others.
+// Setup adds the search to the manager of the default shard, and does nothing in other shards.
 func (u Unclaimed) Setup(mgr ctrl.Manager) error {
 	if u.Shard.Key == "" || u.Shard.Value != "" || !u.LeaderElection {
 		return nil
@@ -41,15 +41,15 @@ func (u Unclaimed) Setup(mgr ctrl.Manager) error {
 				return nil
 			case <-time.After(u.UnclaimedAfter):
 			}
-			if err := u.look(ctx, mgr); err != nil && ctx.Err() == nil {
+			if err := u.search(ctx, mgr); err != nil && ctx.Err() == nil {
 				u.Log.Error(err, "looking for objects whose shard has no controller")
 			}
 		}
 	}))
 }
 
-// look judges all objects that have the label.
-func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
+// search checks all objects that have the label.
+func (u Unclaimed) search(ctx context.Context, mgr ctrl.Manager) error {
 	gvk, err := mgr.GetClient().GroupVersionKindFor(u.Kind)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
 				return err
 			}
 			for i := range page.Items {
-				if err := u.judge(ctx, mgr.GetAPIReader(), &page.Items[i], led); err != nil {
+				if err := u.check(ctx, mgr.GetAPIReader(), &page.Items[i], led); err != nil {
 					return err
 				}
 			}
@@ -83,8 +83,8 @@ func (u Unclaimed) look(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// judge reports an object if its shard has no leader. led caches the answer for each shard.
-func (u Unclaimed) judge(ctx context.Context, live client.Reader, o client.Object,
+// check reports an object if its shard has no leader. led caches which shards have one.
+func (u Unclaimed) check(ctx context.Context, live client.Reader, o client.Object,
 	led map[string]bool) error {
 	shard := process.Shard{Key: u.Shard.Key, Value: o.GetLabels()[u.Shard.Key]}
 	if _, known := led[shard.Value]; !known {

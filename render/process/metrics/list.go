@@ -7,7 +7,7 @@ var (
 	discoverSeconds = []float64{0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60}
 )
 
-// list has the names that dashboards of users have, which stay.
+// list has all metrics. Dashboards of users depend on their names.
 var list = []Metric{
 	{Name: "armature_builds", Group: "builds", Type: "gauge", Labels: "namespace phase",
 		Help: "AgentBuilds by phase."},
@@ -243,34 +243,34 @@ var list = []Metric{
 		}}},
 }
 
-// jobs of the ServiceMonitor, which are the names of the Deployments.
+// jobs selects the jobs of the ServiceMonitor, which have the names of the Deployments.
 const jobs = `job=~"armature-(controller|catalog|sources)"`
 
-// unready counts builds with a reason by namespace. All replicas report all builds.
+// unready counts the builds with one of the reasons by namespace. All replicas report all builds.
 func unready(reasons string) string {
 	return `sum by (namespace) (max by (namespace, reason) (armature_builds_unready{reason=~"` +
 		reasons + `"})) > 0`
 }
 
-// requests is the share of requests that failed.
+// requests returns the share of requests of a kind that failed.
 func requests(kind string) string {
 	of := `armature_server_request_duration_seconds_count{request="` + kind + `"`
 	return `sum(rate(` + of + `,result="failed"}[15m])) / sum(rate(` + of + `}[15m]))`
 }
 
-// AuthorsReasons stands in an alert for the reasons of builds/failure that the author of a build
-// has to fix. The test that writes the alerts puts them there.
+// AuthorsReasons is a placeholder for the reasons of builds/failure that the author of a build has
+// to fix. The test that writes the alerts replaces it.
 const AuthorsReasons = "AUTHORS_REASONS"
 
-// others are the results without those.
+// others selects the results with other reasons.
 const others = `armature_build_results_total{reason!~"` + AuthorsReasons + `"`
 
-// failures within a range, which is written behind its bracket.
+// failures returns the number of failures within a range, given without its opening bracket.
 func failures(within string) string {
 	return `sum(increase(` + others + `,result="failed"}[` + within + `))`
 }
 
-// failed is their share.
+// failed returns the share of failures within a range.
 func failed(within string) string {
 	return `(` + failures(within) + ` / sum(increase(` + others + `}[` + within + `)))`
 }

@@ -1,5 +1,5 @@
-// Package metrics lists the metrics of all controllers, and the alerts on them. The controllers
-// register from the list. A test writes from it docs/operate.md and templates/install/monitoring.
+// Package metrics lists the metrics of all controllers and their alerts. The controllers register
+// the metrics, and a test generates docs/operate.md and templates/install/monitoring from the list.
 package metrics
 
 import (
@@ -14,28 +14,28 @@ import (
 // Metric is a row of the list.
 type Metric struct {
 	Name    string
-	Group   string // of the dashboard: builds, sources, catalog or controllers
+	Group   string // group of the dashboard: builds, sources, catalog or controllers
 	Type    string // counter, gauge or histogram
 	Help    string
 	Labels  string // separated by spaces
 	Buckets []float64
-	// Foreign is the program or library that a metric is of, if that is not Armature.
+	// Foreign is the program or library that exports the metric, if it is not Armature.
 	Foreign string
 	Alerts  []Alert
 }
 
-// Alert on a metric. Expr is PromQL. It may read other metrics as well, and those of several
-// replicas, of which only the leader counts, while all report what their caches have.
+// Alert is an alert on a metric. Expr is PromQL and may read other metrics as well. Only the leader
+// counts events, while all replicas report what their caches have.
 type Alert struct {
 	Name, Expr, For, Severity string
-	// Summary may have templates of Prometheus. Remedy is plain text with code in backquotes.
+	// Summary may contain templates of Prometheus. Remedy is plain text with code in backquotes.
 	Summary, Remedy string
 }
 
 // All returns the list.
 func All() []Metric { return list }
 
-// Set collects the metrics of a controller, which registers them together.
+// Set has the metrics of a controller, which registers them together.
 type Set []prometheus.Collector
 
 // Counter returns the counter of a row, which must exist.
@@ -64,10 +64,10 @@ func (s *Set) Histogram(name string) *prometheus.HistogramVec {
 	return h
 }
 
-// SetGauge sets a gauge for values of its labels.
+// SetGauge sets a gauge for the values of its labels.
 type SetGauge func(gauge string, value float64, labels ...string)
 
-// Count adds the gauges of rows, which must exist, that are counted whenever they are asked for.
+// Count adds the gauges of rows, which must exist. count sets them whenever they are scraped.
 func (s *Set) Count(count func(context.Context, SetGauge) error, gauges ...string) {
 	c := counted{map[string]*prometheus.Desc{}, count}
 	for _, name := range gauges {
@@ -77,6 +77,7 @@ func (s *Set) Count(count func(context.Context, SetGauge) error, gauges ...strin
 	*s = append(*s, c)
 }
 
+// counted is a collector whose gauges are counted whenever they are scraped.
 type counted struct {
 	gauges map[string]*prometheus.Desc
 	count  func(context.Context, SetGauge) error
@@ -99,12 +100,12 @@ func (c counted) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// row returns a row of the list. It panics if the row does not exist.
 func row(name, kind string) Metric {
 	i := slices.IndexFunc(list, func(m Metric) bool {
 		return m.Name == name && m.Type == kind && m.Foreign == ""
 	})
 	if i < 0 {
-		// a fault of the program
 		panic("no " + kind + " " + name + " in render/process/metrics: add a row")
 	}
 	return list[i]
