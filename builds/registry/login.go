@@ -1,4 +1,4 @@
-// Package registry has the logins by which builds push, and asks registries whether they may.
+// Package registry reads the logins of builds, and asks registries whether they may push.
 package registry
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/armature-dev/armature/builds/compose"
 )
 
-// Login reads the credentials that a build pushes with. It stays in memory. A build without
-// any has an anonymous one.
+// Login reads the credentials that a build pushes with, which stay in memory. A build without
+// credentials gets an anonymous login.
 func Login(ctx context.Context, live client.Reader, build *api.AgentBuild) (authn.Keychain, error) {
 	out := build.Spec.BuildOutput
 	if out == nil || out.ImageRepoCredentials == nil {
@@ -45,13 +45,13 @@ func Login(ctx context.Context, live client.Reader, build *api.AgentBuild) (auth
 	}
 	all, err := readLogins(text)
 	if err != nil {
-		return nil, problem("is not a Docker configuration") // the reason could repeat a password
+		return nil, problem("is not a Docker configuration") // The cause could contain a password.
 	}
 	return all, nil
 }
 
-// logins of a Docker configuration by registry, or by registry and path. Helpers
-// that it names are programs, and are not run.
+// logins are the logins of a Docker configuration by registry, or by registry and path. Credential
+// helpers are programs and are not run.
 type logins map[string]authn.AuthConfig
 
 func readLogins(text []byte) (logins, error) {

@@ -25,11 +25,11 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Pushes asks registries, before a run starts, whether the login of a build may push its
-// image: else the run ends with that after minutes. Only a registry that refuses counts. One
-// that does not answer the controller may answer the pods.
+// Pushes asks registries before a run whether the login of a build may push its image. Otherwise
+// the run would fail after minutes. Only a refusal counts: a registry that the controller cannot
+// reach may be reachable from the pods.
 type Pushes struct {
-	live      client.Reader // of the API server
+	live      client.Reader // reads from the API server
 	plainHTTP []string
 	transport http.RoundTripper
 	questions *managers.Questions[struct{}]
@@ -38,12 +38,12 @@ type Pushes struct {
 const (
 	// pushTimeout bounds one question.
 	pushTimeout = 5 * time.Second
-	// pushWorkers ask at once, and pushWorkersOfOne of them for one namespace.
+	// pushWorkers is the number of workers, and pushWorkersOfOne the most for one namespace.
 	pushWorkers, pushWorkersOfOne = 16, 2
 )
 
-// NewPushes asks until ctx ends, and calls wake with each build whose answer has arrived.
-// plainHTTP are hosts of registries that are asked without TLS.
+// NewPushes returns Pushes that work until ctx ends and call wake with each build whose answer has
+// arrived. plainHTTP lists hosts of registries without TLS.
 func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string,
 	dial func(ctx context.Context, network, address string) (net.Conn, error),
 	wake func(types.NamespacedName)) *Pushes {
@@ -57,9 +57,9 @@ func NewPushes(ctx context.Context, live client.Reader, plainHTTP []string,
 // Forget drops the question of a build that was deleted or has its answer.
 func (p *Pushes) Forget(build types.NamespacedName) { p.questions.Forget(build) }
 
-// Check that the login of a build may push, once for inputs until it is forgotten. The error is a
-// *finding.Finding if the registry refuses it, and a *managers.NotYet while it is asked. A build
-// without a login is not checked.
+// Check checks that the login of a build may push, once for its inputs until Forget. The error is a
+// *finding.Finding if the registry refuses the login, and a *managers.NotYet until it has answered.
+// A build without a login is not checked.
 func (p *Pushes) Check(build *api.AgentBuild, inputs api.Inputs) error {
 	out := build.Spec.BuildOutput
 	if out == nil || out.ImageRepoCredentials == nil {
@@ -78,16 +78,16 @@ func (p *Pushes) Check(build *api.AgentBuild, inputs api.Inputs) error {
 func (p *Pushes) ask(ctx context.Context, build *api.AgentBuild) error {
 	login, err := Login(ctx, p.live, build)
 	if err != nil {
-		return nil // what is missing or unfit was judged before
+		return nil // The start of a run reports a missing or unfit Secret.
 	}
 	tag, err := name.NewTag(compose.Image(build))
 	if err == nil && IsPlainHTTP(p.plainHTTP, tag.RegistryStr()) {
 		tag, err = name.NewTag(compose.Image(build), name.Insecure)
 	}
 	if err != nil {
-		return nil // compose judges names
+		return nil // compose reports invalid names.
 	}
-	// The upload that was begun is cancelled after the answer.
+	// CheckPushPermission cancels the upload after it returns, with this context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushTimeout)
 	time.AfterFunc(pushTimeout, cancel)
 	answer := (*transport.Error)(nil)
@@ -98,7 +98,8 @@ func (p *Pushes) ask(ctx context.Context, build *api.AgentBuild) error {
 	if answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
 		return nil
 	}
-	// Without the registry's text: the tenant chose the server, and what it says may be another's.
+	// The registry's text is left out: the tenant chose the server, and its answer may contain data
+	// of another tenant.
 	return compose.Place(build).At("spec.buildOutput.imageRepoCredentials").Fault(
 		api.ReasonRegistryUnauthorized,
 		fmt.Sprintf("the registry answers %d to a push to %s with the login of Secret %s",
@@ -106,7 +107,7 @@ func (p *Pushes) ask(ctx context.Context, build *api.AgentBuild) error {
 		"give the Secret a login that may push there; the controller checks it again automatically")
 }
 
-// within ends requests with a context.
+// within is a RoundTripper whose requests end with a context.
 type within struct {
 	ctx context.Context
 	to  http.RoundTripper

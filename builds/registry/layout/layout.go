@@ -1,6 +1,6 @@
-// Package layout pushes an image from an OCI layout whose content nobody trusts: a
-// task that executed a Dockerfile wrote it, into a volume that other tasks can
-// write to. What is pushed is what the digest names, byte for byte, or nothing.
+// Package layout pushes an image from an OCI layout that is not trusted: a task that ran a
+// Dockerfile wrote it, into a volume that other tasks can write to. The package pushes exactly the
+// bytes that the digest names, or nothing.
 package layout
 
 import (
@@ -21,18 +21,17 @@ import (
 	"github.com/armature-dev/armature/builds/source/archive"
 )
 
-// maxDocument bounds a manifest, an index and an image's configuration, in bytes.
-// Registries take manifests of 4 MiB.
+// maxDocument bounds a manifest, an index and an image's configuration in bytes. Registries accept
+// manifests of 4 MiB.
 const maxDocument = 4 << 20
 
-// store is an OCI layout. Only blobs/sha256 is read. index.json is not: the caller has the digest.
+// store is an OCI layout. It reads only blobs/sha256 and not index.json: the caller has the digest.
 type store struct {
 	root *os.Root
-	dir  string // of the layout in root; empty is root itself
+	dir  string // the layout's folder in root; empty is root itself
 }
 
-// open a blob. It has to be a regular file: a link could lead to a file of the
-// container that reads it.
+// open opens a blob, which has to be a regular file: a link could lead out of the layout.
 func (s store) open(digest v1.Hash) (*os.File, int64, error) {
 	if digest.Algorithm != "sha256" {
 		return nil, 0, fmt.Errorf("%s: only sha256 digests are supported", digest)
@@ -47,7 +46,7 @@ func (s store) open(digest v1.Hash) (*os.File, int64, error) {
 	return file, info.Size(), nil
 }
 
-// document reads a manifest, an index or a configuration whole.
+// document reads a manifest, an index or a configuration into memory.
 func (s store) document(digest v1.Hash) ([]byte, error) {
 	file, size, err := s.open(digest)
 	if err != nil {
@@ -61,8 +60,7 @@ func (s store) document(digest v1.Hash) ([]byte, error) {
 	return io.ReadAll(&checked{ReadCloser: file, sum: sha256.New(), want: digest, left: size})
 }
 
-// checked is a blob whose last byte is followed by an error if its content is
-// not what the digest names.
+// checked reads a blob, and ends with an error if its content does not match the digest.
 type checked struct {
 	io.ReadCloser
 	sum  hash.Hash
@@ -84,7 +82,7 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// artifact is an image or an index, as a registry takes it, with the images of the index or itself.
+// artifact is an image or an index with its images. The images of an image are itself.
 type artifact struct {
 	digest    v1.Hash
 	mediaType types.MediaType
@@ -95,11 +93,11 @@ type artifact struct {
 func (a artifact) MediaType() (types.MediaType, error) { return a.mediaType, nil }
 func (a artifact) RawManifest() ([]byte, error)        { return a.raw, nil }
 
-// maxImages in an index: one and its attestation for each of 32 platforms.
+// maxImages bounds the entries of an index: an image and its attestation for each of 32 platforms.
 const maxImages = 64
 
-// read reads the image or the index of images that a digest names. parent is the digest of the index
-// that lists it, or zero; an index within an index is an error before its entries are read.
+// read reads the image or the index of images that a digest names. parent is the digest of the
+// index that lists it, or zero; an index within an index is an error before its entries are read.
 func (s store) read(digest, parent v1.Hash) (a artifact, err error) {
 	a.digest = digest
 	if a.raw, err = s.document(digest); err != nil {
@@ -136,8 +134,8 @@ func (s store) read(digest, parent v1.Hash) (a artifact, err error) {
 	return a, nil
 }
 
-// image is a v1.Image by way of partial.CompressedToImage: its documents are in
-// memory, and its layers are checked as they are sent.
+// image becomes a v1.Image by partial.CompressedToImage: its documents are in memory, and its
+// layers are checked while they are sent.
 type image struct {
 	artifact
 	store    store

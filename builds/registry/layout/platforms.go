@@ -12,15 +12,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Several platforms: each was built by a task of its own, which left its image in a layout
-// of its own. The index has one image for each ordered platform. The image's own
-// configuration has to name that platform.
-
-// maxPlatforms of an index that is read back.
+// maxPlatforms bounds the platforms of an index.
 const maxPlatforms = maxImages / 2
 
-// readPlatforms reads the image of each platform, all of them before one is pushed:
-// one is the image itself, several are an index.
+// readPlatforms reads the images of all platforms before one is pushed. Each platform was built by
+// a task of its own, which left its image in a layout of its own. A single image is returned as it
+// is, several as an index.
 func (p Push) readPlatforms(root *os.Root) (all artifact, err error) {
 	if len(p.Digests) != len(p.Platforms) || len(p.Platforms) > maxPlatforms {
 		return all, fmt.Errorf("%d digests are given for %d platforms; each needs one, and at "+
@@ -50,7 +47,8 @@ func (p Push) readPlatforms(root *os.Root) (all artifact, err error) {
 	return all, err
 }
 
-// platformImage reads the image of one platform from its own layout.
+// platformImage reads the image of one platform from its layout. The configuration of the image has
+// to name that platform.
 func platformImage(root *os.Root,
 	platform, reported string) (one artifact, want *v1.Platform, err error) {
 	want, err = v1.ParsePlatform(platform)
@@ -79,7 +77,7 @@ func platformImage(root *os.Root,
 	return one, want, nil
 }
 
-// plain leaves out the variant that an architecture has anyway.
+// plain returns a platform without the default variant of its architecture.
 func plain(p v1.Platform) string {
 	if p.Architecture == "arm64" && p.Variant == "v8" ||
 		p.Architecture == "amd64" && p.Variant == "v1" {

@@ -4,40 +4,37 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/armature-dev/armature/builds/api"
 )
 
 // Push says what to push where.
 type Push struct {
-	// Dir holds the OCI layout or, with Platforms, one for each in a folder of its own,
-	// such as linux-arm64.
+	// Dir has the OCI layout or, with Platforms, a folder for each, for example linux-arm64.
 	Dir string
-	// Digests are sha256: and 64 hexadecimal digits each: that of the image or index,
-	// or that of the image of each of Platforms, in their order.
+	// Digests are sha256: and 64 hexadecimal digits each: the digest of the image or index, or the
+	// digest of the image of each of Platforms, in their order.
 	Digests []string
-	// Platforms that the images are for, such as linux/arm64, at most 32. Several are
-	// pushed as an index. None means that one image or index is pushed as it is.
+	// Platforms are the platforms of the images, for example linux/arm64, at most 32. Several are
+	// pushed as an index. Without platforms, one image or index is pushed as it is.
 	Platforms []string
-	// Image to push it to, as registry/repository:tag.
+	// Image is the destination, as registry/repository:tag.
 	Image string
-	// PlainHTTP sends it to a registry without TLS.
+	// PlainHTTP pushes to a registry without TLS.
 	PlainHTTP bool
-	// Keychain has the login of the registry; nil is none.
+	// Keychain has the login of the registry; nil pushes without a login.
 	Keychain authn.Keychain
 }
 
-var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
-// Run pushes what Digests name, and returns the digest of what the tag is at then.
-// The tag moves last. Whatever is missing from a layout, is a link, has other content
-// than its digest says or is for another platform is an error, and then the registry
-// has neither the tag nor a manifest of what is wrong.
+// Run pushes what Digests name, and returns the digest that the tag then has. The tag moves last. A
+// blob that is missing, is a link or does not match its digest, or an image of another platform, is
+// an error: the registry then has neither the tag nor the manifest.
 func (p Push) Run(ctx context.Context) (string, error) {
 	tag, err := p.tag(p.Image)
 	if err != nil {
@@ -53,7 +50,7 @@ func (p Push) Run(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading the layout in %s: %w", p.Dir, err)
 	}
 	to := p.options(ctx)
-	// By digest first: the registry refuses a manifest of another one.
+	// It is pushed by digest first: the registry refuses a manifest with another digest.
 	byDigest := tag.Context().Digest(found.digest.String())
 	for _, img := range found.images {
 		digest, err := img.Digest()
@@ -75,11 +72,11 @@ func (p Push) Run(ctx context.Context) (string, error) {
 	return found.digest.String(), nil
 }
 
-// tagTimeout is far more than a registry takes for a tag. The image has been pushed by then.
+// tagTimeout bounds TagCache, which runs after the image was pushed. A registry needs far less.
 var tagTimeout = time.Minute
 
-// TagCache leaves what Run pushed, which has the digest, under a second tag of the same
-// repository, given as registry/repository:tag. It takes at most a minute.
+// TagCache adds a second tag, given as registry/repository:tag, to the digest that Run has pushed
+// to the same repository. It takes at most tagTimeout.
 func (p Push) TagCache(ctx context.Context, digest, image string) error {
 	ctx, cancel := context.WithTimeout(ctx, tagTimeout)
 	defer cancel()
@@ -117,7 +114,7 @@ func (p Push) options(ctx context.Context) []remote.Option {
 	return to
 }
 
-// read what is to be pushed: an image, or an index.
+// read reads the image or the index to push.
 func (p Push) read(root *os.Root) (artifact, error) {
 	if len(p.Platforms) > 0 {
 		return p.readPlatforms(root)
@@ -134,7 +131,7 @@ func (p Push) read(root *os.Root) (artifact, error) {
 }
 
 func parseDigest(text string) (v1.Hash, error) {
-	if !sha256Digest.MatchString(text) {
+	if !api.IsDigest(text) {
 		return v1.Hash{}, fmt.Errorf(
 			"%.80q is not a digest: write sha256: and 64 hexadecimal digits", text)
 	}

@@ -14,11 +14,10 @@ import (
 	"github.com/armature-dev/armature/builds/failure/findings"
 	render "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/finding"
-	"github.com/armature-dev/armature/functions/text"
 )
 
-// Load reads a file of pins. Unless the file was given, the images are pinned by the lock of
-// this release; an empty name, or no lock in a development build, pins none.
+// Load reads a file of pins. Unless given says that the user named the file, Load reads the lock of
+// this release. An empty name, or a development build without a lock, pins none.
 func Load(file string, given bool, lock []byte) (map[string]string, error) {
 	if !given && lock != nil {
 		return Read("the lock of this release", lock)
@@ -33,8 +32,8 @@ func Load(file string, given bool, lock []byte) (map[string]string, error) {
 	return Read(file, data)
 }
 
-// Read reads a map of step images, as the steps write them, to digests, or
-// the ImageLock that `armature pin --steps` wrote.
+// Read reads a map from step images, as the steps write them, to digests, or the ImageLock that
+// `armature pin --steps` wrote.
 func Read(file string, data []byte) (map[string]string, error) {
 	var object struct{ Kind string }
 	isLock := yaml.Unmarshal(data, &object) == nil && object.Kind == "ImageLock"
@@ -52,7 +51,7 @@ func Read(file string, data []byte) (map[string]string, error) {
 			place.Fault(api.ReasonInvalidBuild, strings.ReplaceAll(err.Error(), "\n", " "), hint))
 	}
 	for _, image := range slices.Sorted(maps.Keys(pins)) {
-		if !digest().MatchString(pins[image]) {
+		if !api.IsDigest(pins[image]) {
 			found = append(found,
 				place.At(image).Fault(api.ReasonInvalidBuild,
 					fmt.Sprintf("%q is not a sha256 digest", pins[image]),
@@ -79,5 +78,3 @@ func locked(data []byte) (map[string]string, error) {
 	}
 	return pins, nil
 }
-
-var digest = text.Pattern(`^sha256:[0-9a-f]{64}$`)
