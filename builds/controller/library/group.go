@@ -11,23 +11,23 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// group shares requests to the API server that many builds need. A request runs by itself, with a
-// deadline of its own: a reconcile waits for it a moment, and once it turns out to be slow no other
-// does, so that one slow answer delays only the builds that need it. They are reconciled again,
-// later each time. The zero value is ready.
+// group shares requests to the API server that many builds need. A request has a deadline of its
+// own, and continues if its caller stops waiting. All callers together wait at most patience for
+// it, so that a slow answer delays only the builds that need it, which are retried with backoff.
+// The zero value is ready.
 type group struct {
 	requests singleflight.Group
-	begun    sync.Map // key -> when the request under way began
+	begun    sync.Map // when the request under way of each key began
 }
 
 const (
-	// patience of a reconcile with one request.
+	// patience is how long reconciles wait for one request.
 	patience = time.Second
 	// groupTimeout bounds a request.
 	groupTimeout = 30 * time.Second
 )
 
-// do sends a request, or waits for the one of the same key that is under way.
+// do sends a request, or waits for the request of the same key that is under way.
 func do[T any](ctx context.Context, g *group, key string,
 	ask func(context.Context) (T, error)) (none T, _ error) {
 	answered := g.requests.DoChan(key, func() (any, error) {

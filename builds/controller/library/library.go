@@ -1,5 +1,4 @@
-// Package library finds the templates and steps of builds in ConfigMaps, and remembers them
-// as long as they do not change.
+// Package library reads the templates and steps of builds from ConfigMaps, and caches them.
 package library
 
 import (
@@ -28,42 +27,40 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Library holds the templates and steps that were read, by what the metadata watch
-// says is their newest version, so that 3,000 builds of one template read it
-// once. Of an invalid one it holds the problem alone.
+// Library caches templates and steps by the newest version that the metadata watch reports, so that
+// 3,000 builds of one template read it once. For an invalid ConfigMap it caches the problem alone.
 type Library struct {
 	// Cache has the metadata of ConfigMaps, and Live reads from the API server.
 	Cache, Live client.Reader
-	// Namespace of the platform, whose ConfigMaps every build may use.
+	// Namespace is the platform's namespace, whose ConfigMaps every build may use.
 	Namespace string
 	// Watched reports whether the cache has a namespace.
 	Watched func(namespace string) bool
 
 	requests group
-	mu       sync.Mutex // never held while a server is asked
+	mu       sync.Mutex // never held during a request
 	read     map[textKey]*textOf
-	// by build: what its last reconcile looked for
+	// sought has the names of the ConfigMaps that the last reconcile of each build looked for.
 	sought map[types.NamespacedName]map[string]bool
 }
 
 // Definitions are the template and the steps of a build.
 type Definitions struct {
-	// Template is nil where Problem says why.
+	// Template is nil if Problem says why.
 	Template *templates.Template
-	// Steps by the name of their ConfigMap, as far as they were found.
+	// Steps has the steps that were found, by the name of their ConfigMap.
 	Steps map[string]*templates.Step
-	// Complete: every step that is used was found.
+	// Complete reports whether every used step was found.
 	Complete bool
 	// Problem is what a user must fix, or nil.
 	Problem error
 }
 
-// Find finds the template and the steps of a build. The error is for faults that may pass by
-// themselves.
+// Find returns the template and the steps of a build. It returns an error if a retry may help.
 func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, error) {
 	namespaces := l.namespaces(b)
 	name := templates.TemplateName(b.Spec.Mode)
-	// What the platform isolates is the platform's, whatever the build names.
+	// The template and the steps of a mode that the platform isolates are always the platform's.
 	found, err := l.get(ctx, b, []string{l.Namespace}, name, true)
 	if err != nil {
 		return Definitions{}, err
@@ -99,7 +96,7 @@ func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, err
 	}
 	for _, name := range compose.UsedSteps(b, out.Template, out.Steps) {
 		if _, exists := out.Steps[name]; !exists {
-			out.Complete = false // composition names it, if a run is due
+			out.Complete = false // If a run is due, compose reports the missing step.
 		}
 		problems = append(problems, faults[name])
 	}
@@ -107,10 +104,10 @@ func (l *Library) Find(ctx context.Context, b *api.AgentBuild) (Definitions, err
 	return out, nil
 }
 
-// maxModes are named to who looks for one that does not exist.
+// maxModes is how many modes the remedy for an unknown mode lists.
 const maxModes = 20
 
-// otherModes is the remedy for a mode without a template: the modes of the platform and
+// otherModes returns the remedy for a mode without a template, with the modes of the platform and
 // of the build's own namespace.
 func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 	var modes []string
@@ -127,8 +124,7 @@ func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 			}
 		}
 	}
-	slices.Sort(modes)
-	modes = slices.Compact(modes)
+	modes = slices.Compact(slices.Sorted(slices.Values(modes)))
 	if len(modes) == 0 {
 		return "install the shipped templates with `armature install`, or correct " +
 			"spec.pipeline.namespace"
@@ -140,7 +136,7 @@ func (l *Library) otherModes(ctx context.Context, b *api.AgentBuild) string {
 	return hint + ", or create the ConfigMap"
 }
 
-// namespaces where the ConfigMaps of a build are sought, in this order.
+// namespaces returns the namespaces in which to look for the ConfigMaps of a build, in order.
 func (l *Library) namespaces(b *api.AgentBuild) (out []string) {
 	candidates := []string{l.Namespace, b.Namespace}
 	if b.Spec.Pipeline != nil {
@@ -154,36 +150,37 @@ func (l *Library) namespaces(b *api.AgentBuild) (out []string) {
 	return out
 }
 
-// textKey: a ConfigMap that is named as a template and as a step is read as both.
+// textKey is the key of a cached text. A ConfigMap may be read both as a template and as a step.
 type textKey struct {
 	types.NamespacedName
 	template bool
 }
 
+// textOf is the template or the step of a ConfigMap, or the problem that it has.
 type textOf struct {
 	version  string
-	labels   map[string]string // that share the ConfigMap
+	labels   map[string]string // the labels that share the ConfigMap
 	template *templates.Template
 	step     *templates.Step
 	err      error
-	// absent: the ConfigMap has no key of a template or step.
+	// absent reports whether the ConfigMap lacks the key of a template or step.
 	absent bool
 	memory int
 	used   time.Time
 }
 
 const (
-	// maxTexts bounds the memory of cached texts, by the upper bound that compose computes.
+	// maxTexts bounds the memory of cached texts in bytes, as estimated by compose.
 	maxTexts = 64 << 20
-	// textKeeps is how long a text is kept that nobody uses.
+	// textKeeps is how long an unused text is kept.
 	textKeeps = time.Hour
-	// memoryOfText is what a text takes beside its content.
+	// memoryOfText is the memory of a text without its content, in bytes.
 	memoryOfText = 4 << 10
 )
 
-// get the first ConfigMap of that name that the build may use, or nil when there is
-// none. One that may not be read ends the search with a problem: another of the name
-// further on is not the one that was meant.
+// get returns the first ConfigMap of that name that the build may use, or nil. A ConfigMap that the
+// controller may not read ends the search with a problem: a ConfigMap of the same name in a later
+// namespace is not the intended one.
 func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []string, name string,
 	isTemplate bool) (*textOf, error) {
 	l.Note(client.ObjectKeyFromObject(b), name)
@@ -208,14 +205,15 @@ func (l *Library) get(ctx context.Context, b *api.AgentBuild, namespaces []strin
 	return nil, nil
 }
 
-// mayUse reports whether a build may use ConfigMaps with such labels of a namespace: its own, the
-// platform's, or one that shares it. Of others nothing is reported, not even that they exist.
+// mayUse reports whether a build may use a ConfigMap with the given labels in a namespace: its own,
+// the platform's, or another namespace if the labels share the ConfigMap. No message reveals
+// whether other ConfigMaps exist.
 func (l *Library) mayUse(b *api.AgentBuild, namespace string, labels map[string]string) bool {
 	return namespace == b.Namespace || namespace == l.Namespace ||
 		templates.ConfigMap{Labels: labels}.SharedWith(b.Namespace)
 }
 
-// text of a ConfigMap as it is now. One that the build may not use is not read.
+// text returns the current text of a ConfigMap. It does not read one that the build may not use.
 func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*textOf, error) {
 	version, labels, err := l.textVersion(ctx, key.NamespacedName)
 	if err != nil || !l.mayUse(b, key.Namespace, labels) {
@@ -227,15 +225,15 @@ func (l *Library) text(ctx context.Context, b *api.AgentBuild, key textKey) (*te
 	return do(ctx, &l.requests, fmt.Sprintf("ConfigMap %s %s %v", key, version, key.template),
 		func(ctx context.Context) (*textOf, error) {
 			found, err := l.readText(ctx, key)
-			if err == nil { // nobody may wait for it any more, and the next reconcile needs it
+			if err == nil { // The next reconcile needs it, even if this one has stopped waiting.
 				l.keep(key, found, time.Now())
 			}
 			return found, err
 		})
 }
 
-// textVersion returns the version of a ConfigMap, and the labels that share it, from the
-// metadata watch. In a namespace that is not watched it asks the API server.
+// textVersion returns the version of a ConfigMap and its labels from the metadata watch, or from
+// the API server if the namespace is not watched.
 func (l *Library) textVersion(ctx context.Context,
 	key types.NamespacedName) (string, map[string]string, error) {
 	if l.Watched(key.Namespace) {
@@ -260,8 +258,8 @@ func (l *Library) readText(ctx context.Context, key textKey) (*textOf, error) {
 		return nil, err
 	}
 	maps.DeleteFunc(cm.Labels, NotShared)
-	fresh, from := &textOf{version: cm.ResourceVersion, labels: cm.Labels},
-		templates.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
+	fresh := &textOf{version: cm.ResourceVersion, labels: cm.Labels}
+	from := templates.ConfigMap{Namespace: key.Namespace, Name: key.Name, Data: cm.Data}
 	if key.template {
 		fresh.absent = cm.Data[templates.TemplateKeyYAML] == "" &&
 			cm.Data[templates.TemplateKeyJSON] == ""
@@ -298,8 +296,8 @@ func (l *Library) forget(key textKey) {
 	delete(l.read, key)
 }
 
-// keep caches a text. If the cache is full, the namespace that has most loses the text that it used
-// longest ago: what a tenant reads costs other tenants nothing.
+// keep caches a text. If the cache is full, it evicts the least recently used text of the namespace
+// with the largest share, so that a tenant does not evict the texts of other tenants.
 func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -308,33 +306,34 @@ func (l *Library) keep(key textKey, fresh *textOf, now time.Time) {
 	}
 	fresh.used = now
 	l.read[key] = fresh
-	total, of := 0, map[string]int{}
+	total, perNamespace := 0, map[string]int{}
 	for key, have := range l.read {
 		if now.Sub(have.used) > textKeeps {
 			delete(l.read, key)
 			continue
 		}
 		total += have.memory + memoryOfText
-		of[key.Namespace] += have.memory + memoryOfText
+		perNamespace[key.Namespace] += have.memory + memoryOfText
 	}
 	for total > maxTexts {
 		var oldest textKey
 		for key, have := range l.read {
 			before := l.read[oldest]
 			if before == nil ||
-				cmp.Or(cmp.Compare(of[oldest.Namespace], of[key.Namespace]),
+				cmp.Or(cmp.Compare(perNamespace[oldest.Namespace], perNamespace[key.Namespace]),
 					have.used.Compare(before.used)) < 0 {
 				oldest = key
 			}
 		}
-		gone := l.read[oldest].memory + memoryOfText
-		total, of[oldest.Namespace] = total-gone, of[oldest.Namespace]-gone
+		freed := l.read[oldest].memory + memoryOfText
+		total -= freed
+		perNamespace[oldest.Namespace] -= freed
 		delete(l.read, oldest)
 	}
 }
 
-// Seekers are the builds whose last reconcile looked for a ConfigMap of the name of this one. Most
-// ConfigMaps of a cluster concern none.
+// Seekers returns the builds whose last reconcile looked for a ConfigMap of this name. Most
+// ConfigMaps of a cluster concern no build.
 func (l *Library) Seekers(_ context.Context, o client.Object) (out []reconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,7 +345,7 @@ func (l *Library) Seekers(_ context.Context, o client.Object) (out []reconcile.R
 	return out
 }
 
-// Note that a build looks for the ConfigMap.
+// Note records that a build looks for a ConfigMap.
 func (l *Library) Note(build types.NamespacedName, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -359,7 +358,7 @@ func (l *Library) Note(build types.NamespacedName, name string) {
 	l.sought[build][name] = true
 }
 
-// Begin a list of what a build looks for; without a list the build is gone.
+// Begin clears the record of a build at the start of its reconcile. A deleted build has no record.
 func (l *Library) Begin(build types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,23 +25,23 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// Kueue admits whole runs: before a run is created there is a Workload of its name, with what its
-// tasks request, and the run is created once that is admitted. Kueue knows no pod of it. The
-// Workload is finished with the run, and deleted with it, or when its run is not wanted any more.
+// Kueue admits whole runs: before a run, a Workload of the same name is created with the requests
+// of its tasks, and the run follows once the Workload is admitted. Kueue does not see the pods. The
+// Workload is finished when the run ends, and deleted with the run or when no run needs it.
 type Kueue struct {
-	// QueueName is the LocalQueue of builds without the label. An isolated run has the one in the
-	// build namespace that has the name of the build's, whatever the tenant says.
+	// QueueName is the LocalQueue of builds without the label. An isolated run always uses the
+	// LocalQueue in the build namespace that is named after the tenant's namespace.
 	QueueName string
-	// Runs says which Workloads are of isolated runs.
+	// Runs says which Workloads belong to isolated runs.
 	Runs *runs.Store
-	// Cache of Workloads.
+	// Cache has the Workloads.
 	Cache client.Reader
 	// Client writes to the API server, as FieldOwner.
 	Client     client.Client
 	FieldOwner string
 }
 
-// QueueLabel of a build names its LocalQueue, as Kueue has it for every kind.
+// QueueLabel is the label of a build that names its LocalQueue. Kueue uses it for every kind.
 const QueueLabel = "kueue.x-k8s.io/queue-name"
 
 // Conditions of a Workload.
@@ -52,7 +52,7 @@ const (
 	workloadFinished = "Finished"
 )
 
-// NewWorkload is a Workload of Kueue without content.
+// NewWorkload returns an empty Workload.
 func NewWorkload() *unstructured.Unstructured {
 	w := &unstructured.Unstructured{}
 	w.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2",
@@ -71,8 +71,8 @@ func conditionsOf(w *unstructured.Unstructured) []metav1.Condition {
 	return read.Status.Conditions
 }
 
-// Admit a composed run. The message says what it waits for; it is empty once the run may
-// be created.
+// Admit asks Kueue to admit a composed run. The message says what the run waits for; it is empty
+// once the run may be created.
 func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild,
 	out *compose.Output) (message string, err error) {
 	queueName := cmp.Or(b.Labels[QueueLabel], k.QueueName)
@@ -99,7 +99,7 @@ func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild,
 		message = fmt.Sprintf(
 			"waits: a Workload %s exists that is not this build's\n  hint: delete it", w.GetName())
 	case meta.IsStatusConditionTrue(conditions, workloadEvicted):
-		return message, k.delete(ctx, w) // the next one waits for its turn
+		return message, k.delete(ctx, w) // The next Workload waits for its turn.
 	case meta.IsStatusConditionTrue(conditions, workloadAdmitted):
 		return "", nil
 	}
@@ -109,7 +109,7 @@ func (k *Kueue) Admit(ctx context.Context, b *api.AgentBuild,
 	return message, nil
 }
 
-// isOf reports whether a Workload is of a build's run. No tenant writes in the build namespace.
+// isOf reports whether a Workload is of a build's run. Tenants cannot write in the build namespace.
 func (k *Kueue) isOf(w *unstructured.Unstructured, b *api.AgentBuild) bool {
 	if k.Runs.IsIsolated(w) {
 		return w.GetAnnotations()[keys.AnnotationBuildUID] == string(b.UID)
@@ -117,7 +117,7 @@ func (k *Kueue) isOf(w *unstructured.Unstructured, b *api.AgentBuild) bool {
 	return metav1.IsControlledBy(w, b)
 }
 
-// workload of a composed run.
+// workload returns the Workload of a composed run.
 func workload(b *api.AgentBuild, out *compose.Output,
 	queueName string) (*unstructured.Unstructured, error) {
 	var template corev1.PodTemplateSpec
@@ -146,9 +146,10 @@ func workload(b *api.AgentBuild, out *compose.Output,
 	return w, nil
 }
 
-// requests are what the pods of a run request at once, at most: tasks that begin at the same step
-// of the pipeline's order add up. Tasks that follow each other do not, nor do alternatives, whose
-// conditions compare an input with different values, such as the builders of mode dev.
+// requests returns the most that the pods of a run request at the same time. The requests of tasks
+// at the same depth of the pipeline add up. Tasks that follow each other do not add up, nor do
+// alternatives, whose conditions compare an input with different values, for example the builders
+// of mode dev.
 func requests(out *compose.Output) corev1.ResourceList {
 	overrides := map[string]tektonv1.PipelineTaskRunSpec{}
 	for _, row := range out.Run.Spec.TaskRunSpecs {
@@ -158,13 +159,12 @@ func requests(out *compose.Output) corev1.ResourceList {
 		depth int
 		input string
 	}
-	choices := map[choice]sums[string]{} // by the value of the input
+	choices := map[choice]sums[string]{} // the sums by the value of the input
 	choose := func(task tektonv1.PipelineTask, depth int) {
 		c, value := choice{depth: depth}, ""
 		if len(task.When) > 0 {
-			c.input, value =
-				task.When[0].CEL+task.When[0].Input, fmt.Sprint(task.When[0].Operator,
-					task.When[0].Values)
+			when := task.When[0]
+			c.input, value = when.CEL+when.Input, fmt.Sprint(when.Operator, when.Values)
 		}
 		if choices[c] == nil {
 			choices[c] = sums[string]{}
@@ -192,7 +192,7 @@ func requests(out *compose.Output) corev1.ResourceList {
 	return most(maps.Values(together))
 }
 
-// most of each resource.
+// most returns the largest amount of each resource.
 func most(lists iter.Seq[corev1.ResourceList]) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for list := range lists {
@@ -213,11 +213,11 @@ func ofTask(task tektonv1.PipelineTask, row tektonv1.PipelineTaskRunSpec) corev1
 	sum := sums[string]{}
 	count := func(of corev1.ResourceRequirements) {
 		requested := corev1.ResourceList{}
-		maps.Copy(requested, of.Limits) // a limit without a request is one, as in a cluster
+		maps.Copy(requested, of.Limits) // As in Kubernetes, a limit alone is a request.
 		maps.Copy(requested, of.Requests)
 		sum.add(requested, "")
 	}
-	if row.ComputeResources != nil { // of all steps together
+	if row.ComputeResources != nil { // These are for all steps together.
 		count(*row.ComputeResources)
 	} else {
 		for _, step := range task.TaskSpec.Steps {
@@ -252,9 +252,8 @@ func (s sums[K]) add(list corev1.ResourceList, to ...K) {
 	}
 }
 
-// Settle the Workloads of a build: the one of a run that has ended is finished, and those
-// without a run are deleted, except that of the run that waits, and so are those of isolated runs
-// of another build that had its name.
+// Settle finishes the Workload of a run that has ended. It deletes Workloads without a run, except
+// that of the run named waits, and those of an earlier build of the same name.
 func (k *Kueue) Settle(ctx context.Context, build *api.AgentBuild, known []runs.Run, waits string) error {
 	if k == nil {
 		return nil
@@ -292,7 +291,7 @@ func (k *Kueue) Settle(ctx context.Context, build *api.AgentBuild, known []runs.
 	return nil
 }
 
-// finish the Workload of a run that has ended, which frees its quota.
+// finish finishes the Workload of a run that has ended, which frees its quota.
 func (k *Kueue) finish(ctx context.Context, w *unstructured.Unstructured, run runs.Run) error {
 	reason := "Failed"
 	if run.Succeeded() {
@@ -324,8 +323,8 @@ func (k *Kueue) delete(ctx context.Context, w *unstructured.Unstructured) error 
 	return nil
 }
 
-// Evicted says why Kueue takes back the quota of a build's run that is under way; nil where
-// it does not. The run is stopped, and spec.retries decides as after any other eviction.
+// Evicted returns why Kueue takes back the quota of a build's run under way, or nil if it does not.
+// The run is stopped, and spec.retries decides as after any other eviction.
 func (k *Kueue) Evicted(ctx context.Context, b *api.AgentBuild, run *runs.Run) (*runs.Lost, error) {
 	if k == nil {
 		return nil, nil

@@ -34,39 +34,38 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Queue keeps builds waiting where the operator limits how many runs there are at once: a
-// build needs a slot before its run is created. The caches show who has one: a run that
-// has not ended uses a slot, and a build whose status says Queued waits for one.
+// Queue limits the runs under way: a build needs a slot before its run is created. The caches have
+// the state: a run that has not ended uses a slot, and a build with the reason Queued waits.
 //
-//   - A build joins once nothing else keeps its run from being created. Until then it delays no other build.
-//   - Inside a namespace the higher spec.priority goes first, then the older build.
-//     Namespaces take turns: the one that was served longest ago is next.
-//   - The watch lags behind our creates: a slot that was granted counts until the cache shows its run.
-//   - When a run ends, or a build leaves the queue, the builds that are next are reconciled again.
+//   - A build joins once nothing else prevents its run. Until then it delays no other build.
+//   - Within a namespace, the higher spec.priority goes first, then the older build. Namespaces
+//     take turns: the namespace that was served longest ago is next.
+//   - The watch lags behind creates: a granted slot counts until the cache shows its run.
+//   - When a run ends, or a build leaves the queue, the next builds are reconciled again.
 //
-// Where Kueue is asked, it admits runs instead.
+// If Kueue is enabled, it admits runs instead.
 type Queue struct {
-	// Max of the cluster and PerNamespace; zero is unlimited.
+	// Max limits the runs of the cluster, and PerNamespace those of a namespace; zero is unlimited.
 	Max, PerNamespace int
 	// Isolated limits the isolated runs of each namespace.
 	Isolated runs.Limits
-	// Cache of runs and builds, and Live, which reads from the API server.
+	// Cache has runs and builds, and Live reads from the API server.
 	Cache, Live client.Reader
-	// SlotOf returns the build whose slot a run under way uses; ok is false where it uses none.
+	// SlotOf returns the build whose slot a run under way uses; ok is false if it uses none.
 	SlotOf func(context.Context, *runs.PipelineRun) (build types.NamespacedName, ok bool)
-	// IsolatedOf lists the isolated runs of a namespace's builds, where other shards start some as
-	// well: the cache has none of those. nil where this controller has all.
+	// IsolatedOf lists the isolated runs of a namespace's builds, including those of other shards,
+	// which the cache does not have. It is nil if there are no other shards.
 	IsolatedOf func(ctx context.Context, namespace string) (*runs.PipelineRunList, error)
-	// Wake a build that may start now, or whose limit has changed.
+	// Wake requests a reconcile of a build that may start now, or whose limit has changed.
 	Wake func(types.NamespacedName)
 
-	mu     sync.Mutex                      // never held while a server is asked
-	places map[types.NamespacedName]*place // of builds that wait or were granted a slot
+	mu     sync.Mutex                      // never held during a request
+	places map[types.NamespacedName]*place // builds that wait or were granted a slot
 	limits map[string]limit
-	served map[string]time.Time // when a namespace was last granted a slot; nil before the first
+	served map[string]time.Time // when a namespace was last granted a slot; nil before begin
 }
 
-// limit is what the runs of one namespace may use together. If it has a problem, no run starts.
+// limit is the limit of the runs of one namespace together. If it has a problem, no run starts.
 type limit struct {
 	runs.Limits
 	problem string
@@ -76,26 +75,25 @@ type limit struct {
 // place is the place of a build in the queue.
 type place struct {
 	use     corev1.ResourceList
-	granted time.Time // a slot, while the cache does not show its run
+	granted time.Time // when it was granted a slot; zero once the cache shows its run
 }
 
 const (
-	// Tick is how often the limits of namespaces with builds that wait are read, and
-	// what was lost is looked for.
+	// Tick is how often the queue reads limits of namespaces, and looks for unused slots.
 	Tick = 5 * time.Second
-	// limitKeeps is how long a namespace's annotation is not read again.
+	// limitKeeps is how long the annotation of a namespace is not read again.
 	limitKeeps = 4 * time.Second
 	// grantTimeout is when a create without an answer has failed for good.
 	grantTimeout = 90 * time.Second
 )
 
-// Index finds the runs that use a slot, and the builds that wait for one. It is made with IndexOf.
+// Index is the name of the index of runs that use a slot and of builds that wait for one.
 const Index = "queue"
 
-// Values of the index.
+// usesSlot and waitsForSlot are the values of the index.
 const usesSlot, waitsForSlot = "uses", "waits"
 
-// IndexOf a run or build.
+// IndexOf returns the value of the index for a run or a build.
 func IndexOf(o client.Object) []string {
 	switch o := o.(type) {
 	case *runs.PipelineRun:
@@ -110,13 +108,13 @@ func IndexOf(o client.Object) []string {
 	return nil
 }
 
-// Waits reports whether status says that the build waits in the queue.
+// Waits reports whether a build waits in the queue according to its status.
 func Waits(status api.AgentBuildStatus) bool {
 	ready := meta.FindStatusCondition(status.Conditions, api.ConditionReady)
 	return status.Phase == api.PhasePending && ready != nil && ready.Reason == api.ReasonQueued
 }
 
-// Leaves are the events after which a slot may be free, or another build is next.
+// Leaves selects the events after which a slot may be free or another build is next.
 var Leaves = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -129,9 +127,9 @@ var Leaves = predicate.Funcs{
 // Limited reports whether there are limits.
 func (q *Queue) Limited() bool { return q.Max > 0 || q.PerNamespace > 0 || len(q.Isolated) > 0 }
 
-// Join the queue with a composed run. The message says what the build waits for; it is empty
-// when the run may be created. An isolated run notes what it requests, which the cache of runs
-// shows later.
+// Join adds a composed run to the queue. The message says what the build waits for; it is empty if
+// the run may be created. Join records the requests of an isolated run in an annotation, which the
+// cache of runs has later.
 func (q *Queue) Join(ctx context.Context, b *api.AgentBuild,
 	out *compose.Output) (message string, err error) {
 	isolated := out.Run.Namespace != b.Namespace
@@ -179,8 +177,9 @@ func (q *Queue) Join(ctx context.Context, b *api.AgentBuild,
 
 const waits = "waits until other builds end"
 
-// Crowded says what an isolated run waits for because of those of all shards. A run is created held
-// before the last look: of two shards that create one at the same time, at least one sees both.
+// Crowded returns what an isolated run waits for because of the isolated runs of all shards. The
+// last check follows the creation of a held run: if two shards create runs at the same time, at
+// least one of them sees both.
 func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild,
 	out *compose.Output) (message string, _ error) {
 	if q.IsolatedOf == nil || len(q.Isolated) == 0 || out.Run.Namespace == b.Namespace {
@@ -194,8 +193,8 @@ func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild,
 	others := sums[string]{}
 	for i := range list.Items {
 		if run := &list.Items[i]; run.Name != out.Run.Name && !runs.Read(run).Done() {
-			use, unread := useOf(run, b.Namespace)
-			err = cmp.Or(err, unread)
+			use, failed := useOf(run, b.Namespace)
+			err = cmp.Or(err, failed)
 			others.add(use, b.Namespace)
 		}
 	}
@@ -205,7 +204,7 @@ func (q *Queue) Crowded(ctx context.Context, b *api.AgentBuild,
 	return "", err
 }
 
-// number is the name of the number of runs under way among resources.
+// number is the resource name for the number of runs under way.
 const number corev1.ResourceName = "number"
 
 var one = *resource.NewQuantity(1, resource.DecimalSI)
@@ -213,7 +212,7 @@ var one = *resource.NewQuantity(1, resource.DecimalSI)
 // useOf returns the limited resources that a run of a build in the namespace uses.
 func useOf(run metav1.Object, namespace string) (corev1.ResourceList, error) {
 	use := corev1.ResourceList{}
-	if run.GetNamespace() != namespace { // it is isolated
+	if run.GetNamespace() != namespace { // The run is isolated.
 		if text := run.GetAnnotations()[keys.AnnotationRequests]; text != "" {
 			if err := json.Unmarshal([]byte(text), &use); err != nil {
 				return nil, fmt.Errorf("reading what run %s requests: %w", run.GetName(), err)
@@ -225,7 +224,8 @@ func useOf(run metav1.Object, namespace string) (corev1.ResourceList, error) {
 	return use, nil
 }
 
-// next are the builds that may begin now. self waits, whatever the cache shows; it may be nil.
+// next returns the builds that may start now. self waits even if the cache does not show it, or is
+// nil.
 func (q *Queue) next(ctx context.Context,
 	self *api.AgentBuild) (out []types.NamespacedName, _ error) {
 	if err := q.begin(ctx); err != nil {
@@ -246,14 +246,14 @@ func (q *Queue) next(ctx context.Context,
 		waiting = append(waiting, self)
 	}
 	slices.SortFunc(waiting, q.order)
-	turn, turns := map[*api.AgentBuild]int{}, map[string]int{} // one of each namespace in turn
+	turn, turns := map[*api.AgentBuild]int{}, map[string]int{} // Namespaces alternate.
 	for _, b := range waiting {
 		turns[b.Namespace]++
 		turn[b] = turns[b.Namespace]
 	}
 	slices.SortStableFunc(waiting,
 		func(a, b *api.AgentBuild) int { return cmp.Compare(turn[a], turn[b]) })
-	full := map[string]bool{} // for the first that waits in a namespace
+	full := map[string]bool{} // namespaces whose first waiting build has no room
 	for _, b := range waiting {
 		build := client.ObjectKeyFromObject(b)
 		if full[b.Namespace] = full[b.Namespace] || !q.hasRoom(build, used); !full[b.Namespace] {
@@ -264,7 +264,7 @@ func (q *Queue) next(ctx context.Context,
 	return out, nil
 }
 
-// waiting are the builds whose status says so. They are the cache's own: not to be changed.
+// waiting returns the builds that wait. They belong to the cache: do not change them.
 func (q *Queue) waiting(ctx context.Context,
 	options ...client.ListOption) (out []*api.AgentBuild, _ error) {
 	var list api.AgentBuildList
@@ -278,7 +278,7 @@ func (q *Queue) waiting(ctx context.Context,
 	return out, nil
 }
 
-// begin reads when namespaces had their turns, before this controller started.
+// begin reads from the builds when each namespace was last served before this controller started.
 func (q *Queue) begin(ctx context.Context) error {
 	if q.served != nil {
 		return nil
@@ -287,8 +287,8 @@ func (q *Queue) begin(ctx context.Context) error {
 	if err := q.Cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing the builds: %w", err)
 	}
-	q.places, q.limits, q.served = map[types.NamespacedName]*place{}, map[string]limit{},
-		map[string]time.Time{}
+	q.places, q.limits = map[types.NamespacedName]*place{}, map[string]limit{}
+	q.served = map[string]time.Time{}
 	for _, b := range list.Items {
 		if at := b.Status.LastBuildTime; at != nil && at.After(q.served[b.Namespace]) {
 			q.served[b.Namespace] = at.Time
@@ -297,16 +297,16 @@ func (q *Queue) begin(ctx context.Context) error {
 	return nil
 }
 
-// order in which the queue looks at builds: those of a namespace among each other, and
-// the namespaces.
+// order compares builds by the order of the queue: namespaces by their last slot, and the builds of
+// a namespace by priority and age.
 func (q *Queue) order(a, b *api.AgentBuild) int {
 	return cmp.Or(q.served[a.Namespace].Compare(q.served[b.Namespace]),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(b.Spec.Priority, a.Spec.Priority),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// hasRoom reports whether a build may be granted one more slot. A limit of a namespace that is not
-// known is read by the build that is next, and so is what its run uses.
+// hasRoom reports whether a build may be granted a slot. If the limit of its namespace or the use
+// of its run is not known yet, the build finds them when it is reconciled.
 func (q *Queue) hasRoom(build types.NamespacedName, used sums[string]) bool {
 	l, all := q.limits[build.Namespace], used[""]
 	return l.problem == "" && l.Exceeded(q.useOf(build), used[build.Namespace]) == "" &&
@@ -321,8 +321,8 @@ func (q *Queue) useOf(build types.NamespacedName) corev1.ResourceList {
 	return corev1.ResourceList{number: one}
 }
 
-// used counts what the runs under way take, by namespace and, under "", in all, and the builds that
-// have one.
+// used returns the sum of what the runs under way use, by namespace and in total under "", and the
+// builds that have a run or a granted slot.
 func (q *Queue) used(ctx context.Context) (sums[string], map[types.NamespacedName]bool, error) {
 	used, busy := sums[string]{}, map[types.NamespacedName]bool{}
 	var list runs.PipelineRunList
@@ -367,7 +367,7 @@ func (q *Queue) Leave(ctx context.Context, build types.NamespacedName) {
 	}
 }
 
-// NextRequests are the builds to reconcile, since they may begin now.
+// NextRequests returns requests for the builds that may start now.
 func (q *Queue) NextRequests(ctx context.Context, _ client.Object) (out []reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -382,16 +382,16 @@ func (q *Queue) NextRequests(ctx context.Context, _ client.Object) (out []reconc
 	return out
 }
 
-// wakeNext wakes the builds that may begin now but one, which just gave up.
-func (q *Queue) wakeNext(ctx context.Context, but types.NamespacedName) {
+// wakeNext wakes the builds that may start now, except one that has just left the queue.
+func (q *Queue) wakeNext(ctx context.Context, except types.NamespacedName) {
 	for _, request := range q.NextRequests(ctx, nil) {
-		if request.NamespacedName != but {
+		if request.NamespacedName != except {
 			q.Wake(request.NamespacedName)
 		}
 	}
 }
 
-// Watch reads limits that may have changed, and looks for slots that are not used, until ctx ends.
+// Watch reads limits that may have changed, and looks for unused slots, until ctx ends.
 func (q *Queue) Watch(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		waiting, err := q.waiting(ctx)
@@ -406,9 +406,8 @@ func (q *Queue) Watch(ctx context.Context) error {
 	return nil
 }
 
-// readLimit of a namespace, unless it was read a moment ago. One that was read before stays where
-// the API server does not answer. Where it changed, the builds that wait there are reconciled
-// again.
+// readLimit reads the limit of a namespace, unless it was read a moment ago. If the API server does
+// not answer, the known limit stays. After a change it wakes the waiting builds of the namespace.
 func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	q.mu.Lock()
 	err := q.begin(ctx)
@@ -419,10 +418,9 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	}
 	object := process.MetadataOf("v1", "Namespace")
 	err = q.Live.Get(ctx, types.NamespacedName{Name: namespace}, object)
-	switch {
-	case err != nil && known && !apierrors.IsForbidden(err):
+	if err != nil && known && !apierrors.IsForbidden(err) {
 		return nil
-	case err != nil:
+	} else if err != nil {
 		return fmt.Errorf("reading the limit of Namespace %s: %w", namespace, err)
 	}
 	fresh := q.limitOf(namespace, object.Annotations)
@@ -439,8 +437,8 @@ func (q *Queue) readLimit(ctx context.Context, namespace string) error {
 	return err
 }
 
-// limitOf returns the limit of a namespace: the lower one of its annotation and the flag. An
-// annotation that is not a number stops the namespace, because the intended limit is unknown.
+// limitOf returns the limit of a namespace: the lower of its annotation and the flag. An annotation
+// that is not a number stops the namespace, because the intended limit is unknown.
 func (q *Queue) limitOf(namespace string, annotations map[string]string) limit {
 	l, most := limit{Limits: runs.Limits{}, read: time.Now()}, q.PerNamespace
 	maps.Copy(l.Limits, q.Isolated)
