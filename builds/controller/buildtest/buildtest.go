@@ -30,7 +30,7 @@ func Install(plane *controlplane.ControlPlane) (client.Client, error) {
 	return Client(plane.Admin.Config)
 }
 
-// Client returns a client that knows the kinds.
+// Client returns a client with the kinds of this repository and of Tekton.
 func Client(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	if err := multi.Errors(clientgoscheme.AddToScheme(scheme), tektonv1.AddToScheme(scheme),

@@ -10,15 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Limits of the isolated runs of one namespace that are under way together: of their requests of
-// CPU and memory, and of their number. What is left out is unlimited.
+// Limits are the limits of the isolated runs under way of one namespace: of the sum of their
+// requests of CPU and memory, and of their number. An absent resource is unlimited.
 type Limits corev1.ResourceList
 
-// Isolated is the name of the number of runs among resources.
+// Isolated is the resource name for the number of isolated runs.
 const Isolated corev1.ResourceName = "runs"
 
-// ParseLimits reads limits, for example runs=8,cpu=16,memory=32Gi. A resource that is 0 or absent
-// is unlimited.
+// ParseLimits parses limits, for example runs=8,cpu=16,memory=32Gi. 0 is unlimited.
 func ParseLimits(text string) (Limits, error) {
 	l := Limits{}
 	for item := range strings.SplitSeq(text, ",") {

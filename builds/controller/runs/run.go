@@ -1,5 +1,5 @@
-// Package runs knows the PipelineRuns of builds: what is read of them, which of them
-// count, and what they built.
+// Package runs reads and writes the PipelineRuns of builds: which of them are trusted, what they
+// record, and what they built.
 package runs
 
 import (
@@ -25,9 +25,8 @@ import (
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
-// PipelineRun is a Tekton run as far as decisions and status look at it. Each
-// run embeds its pipeline, and its status repeats it: reading it whole costs more
-// than all else that a build costs.
+// PipelineRun has the fields of a Tekton PipelineRun that decisions and status need. A whole run
+// has its pipeline twice, in spec and status: decoding it would cost more than the rest of a build.
 type PipelineRun struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -49,17 +48,17 @@ type runStatus struct {
 	SkippedTasks    []tektonv1.SkippedTask          `json:"skippedTasks,omitempty"`
 }
 
-// PipelineRunList is what the API server answers to a list.
+// PipelineRunList is a list of runs from the API server.
 type PipelineRunList = copies.List[PipelineRun]
 
 // DeepCopyObject returns a copy that shares nothing with r.
 func (r *PipelineRun) DeepCopyObject() runtime.Object { return copies.Of(r) }
 
-// SpanContext is the annotation of a run from which Tekton's own spans go on: headers of W3C's
-// trace context, in JSON.
+// SpanContext is the annotation of a run that Tekton's own spans continue: headers of the W3C trace
+// context, in JSON.
 const SpanContext = "tekton.dev/pipelinerunSpanContext"
 
-// Slim keeps of a run's metadata what is read.
+// Slim removes the metadata of a run that the controller does not read.
 func Slim(in any) (any, error) {
 	pr, ok := in.(*PipelineRun)
 	if !ok {
@@ -95,7 +94,7 @@ type Run struct {
 	Lost *Lost
 }
 
-// Read the annotations of a run.
+// Read reads the annotations of a run.
 func Read(pr *PipelineRun) Run {
 	a := pr.Annotations
 	count := func(key string) int32 {
@@ -106,7 +105,7 @@ func Read(pr *PipelineRun) Run {
 		return int32(n)
 	}
 	var verified []api.SourceVerification
-	// what is not ours does not count
+	// A value that the controller did not write counts as none.
 	_ = json.Unmarshal([]byte(a[keys.AnnotationVerified]), &verified)
 	return Run{
 		PipelineRun: pr,
@@ -123,7 +122,7 @@ func Read(pr *PipelineRun) Run {
 	}
 }
 
-// Condition of the run: its status decides, and only then its reason.
+// Condition returns the condition Succeeded of the run, or nil. Its status outranks its reason.
 func (r Run) Condition() *apis.Condition { return r.Status.GetCondition(apis.ConditionSucceeded) }
 
 // Done reports whether the run has ended.
@@ -135,21 +134,21 @@ func (r Run) Done() bool {
 // Succeeded reports whether the run has ended well.
 func (r Run) Succeeded() bool { return r.Condition().IsTrue() }
 
-// Cancelled reports whether somebody stopped the run, which is not a failure. A run that
-// the controller stopped because it lost a pod has failed.
+// Cancelled reports whether the run was cancelled, which is not a failure. A run that the
+// controller stopped because it lost a pod has failed.
 func (r Run) Cancelled() bool {
 	c := r.Condition()
 	return c != nil && c.IsFalse() && c.Reason == tektonv1.PipelineRunReasonCancelled.String() &&
 		r.Lost == nil
 }
 
-// CancelAsked reports whether somebody cancelled the run. A run that waits until a queue
-// of the cluster lets it begin was not cancelled.
+// CancelAsked reports whether the spec of the run asks to cancel it. A pending run, which waits for
+// a queue of the cluster, is not cancelled.
 func (r Run) CancelAsked() bool {
 	return r.Spec.Status != "" && r.Spec.Status != tektonv1.PipelineRunSpecStatusPending
 }
 
-// Outcome in a word: Running, Succeeded, Failed or Cancelled.
+// Outcome returns Running, Succeeded, Failed or Cancelled.
 func (r Run) Outcome() string {
 	switch {
 	case !r.Done():
@@ -162,7 +161,7 @@ func (r Run) Outcome() string {
 	return "Failed"
 }
 
-// Took is how long the run took since it was created; zero while it runs.
+// Took returns how long the run took since its creation; zero while it runs.
 func (r Run) Took() time.Duration {
 	if !r.Done() {
 		return 0
@@ -173,11 +172,10 @@ func (r Run) Took() time.Duration {
 // Held reports whether an isolated run may not begin yet.
 func (r Run) Held() bool { return r.Annotations[keys.AnnotationHeld] != "" }
 
-// Attested reports whether a run is of an attested mode: its image does not count before
-// it is attested.
+// Attested reports whether the run is of an attested mode, whose image counts once it is attested.
 func (r Run) Attested() bool { return r.Annotations[keys.AnnotationRunDigest] != "" }
 
-// Finished is when the run ended.
+// Finished returns when the run ended.
 func (r Run) Finished() time.Time {
 	if r.Status.CompletionTime != nil {
 		return r.Status.CompletionTime.Time
@@ -188,7 +186,8 @@ func (r Run) Finished() time.Time {
 	return r.CreationTimestamp.Time
 }
 
-// result of a run by name, or by the first name that ends in it after the task's.
+// result returns the result of the name, or the first result whose name is that of a task followed
+// by the name.
 func (r Run) result(name string) (value string) {
 	for _, given := range r.Status.Results {
 		text := strings.TrimSpace(given.Value.StringVal)
@@ -202,7 +201,7 @@ func (r Run) result(name string) (value string) {
 	return value
 }
 
-// Cloned is the commit that the clone step reports, or "".
+// Cloned returns the commit that the clone step reports, or "".
 func (r Run) Cloned() string {
 	for _, given := range r.Status.Results {
 		if given.Name == "CHAINS-GIT_COMMIT" {
@@ -212,8 +211,8 @@ func (r Run) Cloned() string {
 	return ""
 }
 
-// Image by digest, and its platforms, from the run's results. Steps write those,
-// so the name is the one that was ordered. The error says why there is no image.
+// Image returns the image by digest and its platforms from the run's results. Steps write the
+// results, so the name is taken from the order. The error says why there is no image.
 func (r Run) Image() (string, []api.PlatformStatus, error) {
 	digest := r.result("IMAGE_DIGEST")
 	image := cmp.Or(r.result("IMAGE_URL"), r.Annotations[keys.AnnotationImage])
@@ -249,7 +248,7 @@ func (r Run) Image() (string, []api.PlatformStatus, error) {
 	return image + "@" + digest, platforms, nil
 }
 
-// Pick reads the runs of a list that are wanted, newest first.
+// Pick returns the wanted runs of a list, newest first.
 func Pick(list *PipelineRunList, wanted func(*PipelineRun) bool) (out []Run) {
 	for i := range list.Items {
 		if run := &list.Items[i]; wanted(run) {
@@ -260,7 +259,7 @@ func Pick(list *PipelineRunList, wanted func(*PipelineRun) bool) (out []Run) {
 	return out
 }
 
-// Sort runs, the newest first.
+// Sort sorts runs, newest first.
 func Sort(out []Run) {
 	slices.SortFunc(out, func(a, b Run) int {
 		return cmp.Or(cmp.Compare(b.Number, a.Number),
@@ -269,11 +268,10 @@ func Sort(out []Run) {
 	})
 }
 
-// OwnerIndex finds the cached runs of a build without looking at all others. It is made
-// with Store.IndexOf.
+// OwnerIndex is the name of the index of cached runs by build. Store.IndexOf returns its values.
 const OwnerIndex = "owner"
 
-// Lost is what became of a pod of a run that was stopped because the pod is lost.
+// Lost describes the lost pod that a run was stopped for.
 type Lost struct {
 	Task string `json:"task"`
 	Pod  string `json:"pod"`
@@ -283,7 +281,7 @@ type Lost struct {
 	Message string           `json:"message"`
 }
 
-// readLost reads the annotation of a run; nil for what the controller does not write.
+// readLost reads the annotation of a run. It returns nil for a value that is not the controller's.
 func readLost(annotation string) *Lost {
 	lost := &Lost{}
 	if annotation == "" || len(annotation) > api.MaxMessage ||

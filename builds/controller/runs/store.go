@@ -31,12 +31,12 @@ type Store struct {
 	Tekton rest.Interface
 	// BuildNamespace has the isolated runs of Instance; empty means that there are none.
 	BuildNamespace, Instance string
-	// Shard of the builds, whose runs are in the cache.
+	// Shard is the shard of the builds whose runs are in the cache.
 	Shard process.Shard
 }
 
-// Cached runs of a build, newest first: those that are isolated, and those that it owns in its own
-// namespace, where none is attested. They are the cache's own: do not change them.
+// Cached returns the runs of a build, newest first: its isolated runs, and the runs that it owns in
+// its own namespace, where none is attested. They belong to the cache: do not change them.
 func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error) {
 	list, err := listed(ctx, s.Client, build.Namespace, client.ObjectKeyFromObject(build),
 		client.MatchingFields{OwnerIndex: string(build.UID)}, client.UnsafeDisableDeepCopy)
@@ -54,7 +54,7 @@ func (s *Store) Cached(ctx context.Context, build *api.AgentBuild) ([]Run, error
 	return out, err
 }
 
-// isolated runs in the cache that were made for a build of that name, as far as they are wanted.
+// isolated returns the wanted ones of the cached isolated runs of a build of that name.
 func (s *Store) isolated(ctx context.Context, build types.NamespacedName,
 	wanted func(*PipelineRun) bool) ([]Run, error) {
 	if s.BuildNamespace == "" {
@@ -65,7 +65,7 @@ func (s *Store) isolated(ctx context.Context, build types.NamespacedName,
 	return Pick(list, wanted), err
 }
 
-// listed returns the runs of a namespace that are those of a build by what options say.
+// listed lists the runs of a build in a namespace, which the options select.
 func listed(ctx context.Context, from client.Reader, namespace string, build types.NamespacedName,
 	options ...client.ListOption) (*PipelineRunList, error) {
 	list := &PipelineRunList{}
@@ -75,9 +75,8 @@ func listed(ctx context.Context, from client.Reader, namespace string, build typ
 	return list, nil
 }
 
-// Sweep deletes the isolated runs in the cache that have the name of the build and another UID, and
-// those that are still held. The UID is empty if the build does not exist. Wait reports that a held
-// run of the build may still exist.
+// Sweep deletes the cached isolated runs that are of an earlier build of the same name or held. The
+// UID is empty if the build does not exist. wait reports that a held run of the build may exist.
 func (s *Store) Sweep(ctx context.Context, build types.NamespacedName,
 	uid types.UID) (wait bool, _ error) {
 	all, err := s.isolated(ctx, build, func(*PipelineRun) bool { return true })
@@ -96,8 +95,8 @@ func (s *Store) Sweep(ctx context.Context, build types.NamespacedName,
 	return wait, err
 }
 
-// IsIsolated reports whether an object is in the platform's build namespace, and this
-// controller's. Whatever it says there is true.
+// IsIsolated reports whether an object is in the platform's build namespace and of this controller.
+// Its annotations are trusted.
 func (s *Store) IsIsolated(o metav1.Object) bool {
 	return s.BuildNamespace != "" && o.GetNamespace() == s.BuildNamespace &&
 		o.GetLabels()[keys.LabelInstance] == s.Instance
@@ -115,8 +114,8 @@ func buildOf(isolated metav1.Object) types.NamespacedName {
 		Name: a[keys.AnnotationBuild]}
 }
 
-// BuildOf is the build that a run says it is of, or that another object is owned by; ok is false
-// where it says none.
+// BuildOf returns the build that the annotations of an isolated object name, or that owns another
+// object; ok is false if there is none.
 func (s *Store) BuildOf(o metav1.Object) (build types.NamespacedName, ok bool) {
 	if s.IsIsolated(o) {
 		return buildOf(o), true
@@ -128,7 +127,7 @@ func (s *Store) BuildOf(o metav1.Object) (build types.NamespacedName, ok bool) {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}, true
 }
 
-// IndexOf a run: the name of its build if it is isolated, else the UID of its owner.
+// IndexOf returns the name of the build of an isolated run, or the UID of the owner of another run.
 func (s *Store) IndexOf(o client.Object) []string {
 	if s.IsIsolated(o) {
 		return []string{buildOf(o).String()}
@@ -139,8 +138,8 @@ func (s *Store) IndexOf(o client.Object) []string {
 	return nil
 }
 
-// Owned returns the runs of the build that the API server has, and in its own namespace those that
-// somebody else made for it.
+// Owned reads the runs of the build from the API server, including runs in its own namespace that
+// the controller did not create.
 func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ error) {
 	for _, namespace := range slices.Compact([]string{build.Namespace,
 		cmp.Or(s.BuildNamespace, build.Namespace)}) {
@@ -150,12 +149,13 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Pick(list, func(run *PipelineRun) bool { return s.isOurs(run, build) })...)
+		out = append(out,
+			Pick(list, func(run *PipelineRun) bool { return s.belongsTo(run, build) })...)
 	}
 	return out, nil
 }
 
-// Move labels the runs of a build with the shard of the build. It reports whether one of them is
+// Move gives the runs of a build the shard label of the build. It reports whether one of them is
 // the run that status names.
 func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ error) {
 	if s.Shard.Key == "" {
@@ -183,11 +183,9 @@ func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ 
 	return known, err
 }
 
-// HandOver the runs in the cache of a build that is in another shard now. What may not begin is
-// deleted instead.
+// HandOver hands the cached runs of a build over to its new shard, but deletes held runs.
 func (s *Store) HandOver(ctx context.Context, build *api.AgentBuild) error {
-	_, err := s.Sweep(ctx, client.ObjectKeyFromObject(build), build.UID)
-	if err != nil {
+	if _, err := s.Sweep(ctx, client.ObjectKeyFromObject(build), build.UID); err != nil {
 		return err
 	}
 	have, err := s.Cached(ctx, build)
@@ -197,8 +195,7 @@ func (s *Store) HandOver(ctx context.Context, build *api.AgentBuild) error {
 	return err
 }
 
-// IsolatedOf lists the isolated runs of a namespace's builds that the API server has, of all
-// shards.
+// IsolatedOf lists the isolated runs of a namespace's builds in all shards from the API server.
 func (s *Store) IsolatedOf(ctx context.Context, namespace string) (*PipelineRunList, error) {
 	list := &PipelineRunList{}
 	of := client.MatchingLabels{compose.LabelManagedBy: compose.ManagedBy,
@@ -209,7 +206,7 @@ func (s *Store) IsolatedOf(ctx context.Context, namespace string) (*PipelineRunL
 	return list, nil
 }
 
-// Patch merges into a run, and returns its new resource version.
+// Patch merges a patch into a run, and returns its new resource version.
 func (s *Store) Patch(ctx context.Context, key types.NamespacedName,
 	patch map[string]any) (version string, _ error) {
 	text, err := json.Marshal(patch)
@@ -236,7 +233,7 @@ func (s *Store) Whole(ctx context.Context,
 	return run, nil
 }
 
-// Pipeline that a run refers to; nil where it is gone.
+// Pipeline reads the Pipeline that a run refers to. It returns nil if the Pipeline does not exist.
 func (s *Store) Pipeline(ctx context.Context,
 	key types.NamespacedName) (*tektonv1.PipelineSpec, error) {
 	p := &tektonv1.Pipeline{}
@@ -248,32 +245,32 @@ func (s *Store) Pipeline(ctx context.Context,
 	return &p.Spec, nil
 }
 
-// metadataOnly asks the API server to leave out of its answer all but metadata.
+// metadataOnly asks the API server to return only metadata.
 const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	runtime.ContentTypeJSON
 
-// Create a run. The error is that of the API server. An answer that got lost leads to
-// AlreadyExists, and then Existing says whether the run is the one that was to be created. A run
-// that has to be held does not begin before Release; where there are shards, no isolated one does.
+// Create creates a run and returns the error of the API server. After a lost answer, the next
+// attempt fails with AlreadyExists, and Existing says whether the run is the intended one. A held
+// run does not begin before Release; with shards, every isolated run is created held.
 func (s *Store) Create(ctx context.Context, out *compose.Output) (types.UID, error) {
 	run := out.Run
 	if out.Held() || s.Shard.Key != "" && s.IsIsolated(run) {
-		run.Annotations[keys.AnnotationHeld], run.Spec.Status =
-			"true", tektonv1.PipelineRunSpecStatusPending
+		run.Annotations[keys.AnnotationHeld] = "true"
+		run.Spec.Status = tektonv1.PipelineRunSpecStatusPending
 	}
 	body, err := out.RunJSON()
 	if err != nil {
 		return "", fmt.Errorf("marshalling: %w", err)
 	}
-	// The UID is read of the answer. Without this header it would repeat the whole run.
+	// Only the UID is read from the answer. Without the Accept header it would be the whole run.
 	answer := &metav1.PartialObjectMetadata{}
-	err = s.Tekton.Post().Namespace(run.Namespace).Resource("pipelineruns").SetHeader(
-		"Content-Type", runtime.ContentTypeJSON).
-		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Into(answer)
+	err = s.Tekton.Post().Namespace(run.Namespace).Resource("pipelineruns").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("Accept", metadataOnly).
+		Body(body).Do(ctx).Into(answer)
 	return answer.UID, err
 }
 
-// Release a run that was held: it gets its Secrets, and what else it has to own, and begins.
+// Release creates the Secrets and other objects that a held run owns, and lets the run begin.
 func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types.UID,
 	owned ...client.Object) error {
 	owner := metav1.OwnerReference{APIVersion: tektonv1.SchemeGroupVersion.String(),
@@ -294,8 +291,8 @@ func (s *Store) Release(ctx context.Context, run types.NamespacedName, uid types
 	return nil
 }
 
-// give an object to a run. One of its name that a run before it left is replaced; another
-// controller may do so at the same time.
+// give creates an object that a run owns. It replaces an object of the same name that an earlier
+// run left; another controller may do the same at the same time.
 func (s *Store) give(ctx context.Context, o client.Object, run types.UID) (err error) {
 	for range 3 {
 		if err = s.Client.Create(ctx, o); !apierrors.IsAlreadyExists(err) {
@@ -320,33 +317,34 @@ func (s *Store) give(ctx context.Context, o client.Object, run types.UID) (err e
 	return err
 }
 
-// Existing is the run that has the name of a composed one, if it is the build's and of the same
-// content; nil if it is not.
+// Existing returns the run with the name of a composed run if it is the build's and has the same
+// content, or nil.
 func (s *Store) Existing(ctx context.Context, build *api.AgentBuild,
 	run *tektonv1.PipelineRun) (*Run, error) {
 	have := &PipelineRun{}
 	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(run), have); err != nil {
 		return nil, fmt.Errorf("reading run %s, which exists already: %w", run.Name, err)
 	}
-	// Its name is a hash: what the run was made of is compared in full.
+	// The name has only a hash of the inputs, so the inputs are compared in full.
 	differs := slices.ContainsFunc(compose.RunAnnotations, func(key string) bool {
 		return key != keys.AnnotationTrigger && have.Annotations[key] != run.Annotations[key]
 	})
-	if differs || have.Labels[compose.LabelManagedBy] != compose.ManagedBy || !s.isOurs(have, build) {
+	if differs || have.Labels[compose.LabelManagedBy] != compose.ManagedBy ||
+		!s.belongsTo(have, build) {
 		return nil, nil
 	}
 	found := Read(have)
 	return &found, nil
 }
 
-// isOurs reports whether a run is an isolated one of a build, or its own where it is.
-func (s *Store) isOurs(run metav1.Object, build *api.AgentBuild) bool {
+// belongsTo reports whether a run is an isolated run of a build, or owned by it in its namespace.
+func (s *Store) belongsTo(run metav1.Object, build *api.AgentBuild) bool {
 	return s.IsOf(run, build) ||
 		run.GetNamespace() == build.Namespace && metav1.IsControlledBy(run, build)
 }
 
-// Cancel a run gracefully: its finally tasks still run. The same write records the pod
-// that it is cancelled for, nil for none.
+// Cancel cancels a run gracefully: its finally tasks still run. The same write records the lost pod
+// that is the reason, if any.
 func (s *Store) Cancel(ctx context.Context, run *Run, lost *Lost) error {
 	patch := map[string]any{
 		"spec": map[string]any{"status": tektonv1.PipelineRunSpecStatusCancelledRunFinally}}
@@ -365,8 +363,7 @@ func (s *Store) Cancel(ctx context.Context, run *Run, lost *Lost) error {
 	return nil
 }
 
-// Delete exactly this run, and not another object of the same name, nor one that was held and
-// has begun.
+// Delete deletes exactly this run: no other object of its name, and no held run that has begun.
 func (s *Store) Delete(ctx context.Context, run Run) error {
 	target := &PipelineRun{ObjectMeta: metav1.ObjectMeta{Namespace: run.Namespace, Name: run.Name}}
 	only := client.Preconditions{UID: &run.UID}
@@ -382,7 +379,7 @@ func (s *Store) Delete(ctx context.Context, run Run) error {
 }
 
 // Missing asks the API server for the run in a build's status, which the cache lacks. The reason is
-// api.ReasonRunDeleted or api.ReasonRunForeign; it is empty where the cache is behind.
+// api.ReasonRunDeleted or api.ReasonRunForeign, or empty if the cache is stale.
 func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason string, err error) {
 	key, known := build.RunKey(), build.Status.PipelineRunUID
 	if key.Namespace != s.BuildNamespace {
@@ -395,7 +392,7 @@ func (s *Store) Missing(ctx context.Context, build *api.AgentBuild) (reason stri
 		return "", fmt.Errorf("looking for run %s: %w", key, err)
 	case err != nil || known != "" && have.UID != known:
 		return api.ReasonRunDeleted, nil
-	case !s.isOurs(have, build) || have.Labels[compose.LabelManagedBy] != compose.ManagedBy:
+	case !s.belongsTo(have, build) || have.Labels[compose.LabelManagedBy] != compose.ManagedBy:
 		return api.ReasonRunForeign, nil
 	}
 	return "", nil
@@ -408,12 +405,10 @@ func (r Run) copied(status api.AgentBuildStatus) bool {
 		status.PipelineRunUID != r.UID
 }
 
-// SlotOf returns the build whose slot of the queue a run under way uses. A tenant could make
-// copies of runs in its namespace, and keep others waiting with them: those use none, nor does a
-// run that its build's status has left behind. Copies of the runs of deleted builds are deleted
-// by the cluster.
-func (s *Store) SlotOf(ctx context.Context,
-	run *PipelineRun) (key types.NamespacedName, ok bool) {
+// SlotOf returns the build whose slot of the queue a run under way uses. Copies of runs, which a
+// tenant could create in its namespace to delay other tenants, use no slot, nor do runs older than
+// the one in their build's status. Kubernetes deletes copies of the runs of deleted builds.
+func (s *Store) SlotOf(ctx context.Context, run *PipelineRun) (key types.NamespacedName, ok bool) {
 	if key, ok = s.BuildOf(run); !ok || s.IsIsolated(run) {
 		return key, ok
 	}

@@ -1,9 +1,9 @@
-// Package traces makes the spans of builds, if the standard environment of OpenTelemetry asks for
-// them. One trace is of one build, from the webhook to the commit that pins its image. What crosses
-// reconciles, restarts and replicas is in objects: a traceparent of W3C is in an annotation of the
-// AgentBuild until its run is created, then in an annotation of the PipelineRun, from which
-// Tekton's own spans go on, and in status. A tenant who changes one misplaces the spans of its own
-// build.
+// Package traces creates the spans of builds, if the standard environment variables of
+// OpenTelemetry ask for them. A trace covers one build, from the webhook to the commit that pins
+// its image. Its state survives reconciles, restarts and other replicas in objects: a W3C
+// traceparent is in an annotation of the AgentBuild until its run is created, then in an annotation
+// of the PipelineRun, which Tekton's own spans continue, and in status. A tenant who changes one
+// misplaces the spans of its own build.
 package traces
 
 import (
@@ -35,27 +35,27 @@ import (
 )
 
 const (
-	// maxText of an attribute, in characters. Senders of webhooks and tenants choose some of them.
+	// maxText bounds an attribute in characters. Webhooks and tenants choose some attributes.
 	maxText = 256
-	// maxContext of a run is Tekton's limit, in bytes.
+	// maxContext bounds the annotation of a run in bytes, as Tekton does.
 	maxContext = 1024
-	// flushTime is how long the last spans may take at the end of the process.
+	// flushTime bounds the export of the last spans at the end of the process.
 	flushTime = 3 * time.Second
 )
 
-// headers of W3C. Only traceparent is kept, whose length is fixed.
+// headers are the W3C headers. Only traceparent is kept, which has a fixed length.
 var headers propagation.TraceContext
 
 const header = "traceparent"
 
-// Tracer makes spans. A nil Tracer makes none.
+// Tracer creates spans. A nil Tracer creates none.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
 
-// New returns the Tracer that the environment asks for, which is nil without an endpoint. What it
-// cannot export is logged, and delays nothing.
+// New returns the Tracer that the environment variables ask for, or nil without an endpoint. Export
+// errors are logged and delay nothing.
 func New(ctx context.Context, log logr.Logger) (*Tracer, error) {
 	env := func(name string) string {
 		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name),
@@ -87,10 +87,10 @@ func New(ctx context.Context, log logr.Logger) (*Tracer, error) {
 	return To(ctx, exporter)
 }
 
-// To returns a Tracer of an exporter.
+// To returns a Tracer that exports to an exporter.
 func To(ctx context.Context, exporter sdk.SpanExporter) (*Tracer, error) {
 	named := resource.WithAttributes(attribute.String("service.name", "armature-controller"))
-	of, err := resource.New(ctx, resource.WithTelemetrySDK(), named, resource.WithFromEnv())
+	process, err := resource.New(ctx, resource.WithTelemetrySDK(), named, resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf(
 			"OTEL_RESOURCE_ATTRIBUTES: %w\n  hint: write it as key=value,key=value", err)
@@ -99,12 +99,12 @@ func To(ctx context.Context, exporter sdk.SpanExporter) (*Tracer, error) {
 	if n := limits.AttributeValueLengthLimit; n < 0 || n > maxText {
 		limits.AttributeValueLengthLimit = maxText
 	}
-	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of),
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(process),
 		sdk.WithRawSpanLimits(limits))
 	return &Tracer{p, p.Tracer("github.com/armature-dev/armature/builds")}, nil
 }
 
-// Stop exports the last spans, as far as that takes no longer than flushTime.
+// Stop exports the last spans. It gives up after flushTime.
 func (t *Tracer) Stop() {
 	if t == nil {
 		return
@@ -116,8 +116,8 @@ func (t *Tracer) Stop() {
 	}
 }
 
-// Handler makes a span of each request. A sender outside of the cluster does not decide whether it
-// is sampled: what it says of a trace of its own is a link.
+// Handler creates a span for each request. A sender outside of the cluster cannot decide whether it
+// is sampled: the trace of the sender becomes a link.
 func (t *Tracer) Handler(name string, next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -135,8 +135,8 @@ func (t *Tracer) Handler(name string, next http.Handler) http.Handler {
 	})
 }
 
-// Since returns a context in which spans begin at a time. Parent is a traceparent that they are
-// below, or empty for a new trace, as for what is none.
+// Since returns a context in which spans begin at a time. parent is the traceparent of their
+// parent; an empty or invalid one begins a new trace.
 func Since(ctx context.Context, at time.Time, parent string) context.Context {
 	ctx = otelhttp.ContextWithStartTime(ctx, at)
 	if len(parent) != len("00-00112233445566778899aabbccddeeff-0011223344556677-01") {
@@ -145,14 +145,14 @@ func Since(ctx context.Context, at time.Time, parent string) context.Context {
 	return headers.Extract(ctx, propagation.MapCarrier{header: parent})
 }
 
-// Of returns the traceparent of a context, "" for none.
+// Of returns the traceparent of a context, or "".
 func Of(ctx context.Context) string {
 	carrier := propagation.MapCarrier{}
 	headers.Inject(ctx, carrier)
 	return carrier[header]
 }
 
-// OfRun returns the traceparent in the annotation that Tekton reads of a PipelineRun, "" for none.
+// OfRun returns the traceparent in the annotation of a PipelineRun that Tekton reads, or "".
 func OfRun(annotation string) string {
 	carrier := propagation.MapCarrier{}
 	if len(annotation) > maxContext || json.Unmarshal([]byte(annotation), &carrier) != nil {
@@ -161,17 +161,17 @@ func OfRun(annotation string) string {
 	return Of(Since(context.Background(), time.Time{}, carrier[header]))
 }
 
-// Same reports whether both are of one trace.
+// Same reports whether two traceparents are of the same trace.
 func Same(a, b string) bool {
 	const id = len("00-00112233445566778899aabbccddeeff")
 	return len(a) > id && len(b) > id && a[:id] == b[:id]
 }
 
-// Span of something that has begun. It counts when it ends; the zero Span never does.
+// Span is a span that has begun. It is exported after its end. The zero Span does nothing.
 type Span struct{ span trace.Span }
 
-// Start a span, as Since says. Its attributes are pairs of a name and a value; empty values are
-// left out.
+// Start starts a span with the time and parent that Since set. Its attributes are pairs of a name
+// and a value; empty values are left out.
 func (t *Tracer) Start(ctx context.Context, name string, pairs ...string) Span {
 	if t == nil {
 		return Span{}
@@ -190,7 +190,7 @@ func (t *Tracer) Start(ctx context.Context, name string, pairs ...string) Span {
 	return Span{span}
 }
 
-// Parent returns the traceparent of what is below the span.
+// Parent returns the traceparent for the children of the span.
 func (s Span) Parent() string {
 	if s.span == nil {
 		return ""
@@ -198,7 +198,7 @@ func (s Span) Parent() string {
 	return Of(trace.ContextWithSpan(context.Background(), s.span))
 }
 
-// Annotate adds to the annotations of an AgentBuild that its next run is below the span.
+// Annotate makes the span the parent of an AgentBuild's next run, in its annotations.
 func (s Span) Annotate(annotations map[string]string) map[string]string {
 	if s.span == nil {
 		return annotations
@@ -210,7 +210,7 @@ func (s Span) Annotate(annotations map[string]string) map[string]string {
 	return annotations
 }
 
-// Carrier returns that annotation for a PipelineRun below the span, "" for none.
+// Carrier returns the annotation of a PipelineRun whose parent is the span, or "".
 func (s Span) Carrier() string {
 	if s.span == nil {
 		return ""
@@ -218,7 +218,7 @@ func (s Span) Carrier() string {
 	return fmt.Sprintf(`{"%s":"%s"}`, header, s.Parent())
 }
 
-// End a span at a time.
+// End ends the span at a time.
 func (s Span) End(at time.Time, failed bool) {
 	if s.span == nil {
 		return
