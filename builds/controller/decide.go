@@ -12,40 +12,40 @@ import (
 	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
-// decision says what to do about a build. It depends on the observation alone.
+// decision is what to do for a build. It depends on the observation alone.
 type decision struct {
 	// start is the input of the run to start, or nil.
 	start *compose.Input
-	// attest the run, which succeeded: until then its image does not count.
+	// attest says that the run succeeded and has to be attested. Its image does not count before.
 	attest bool
-	// cancel is the run to stop, or nil, and lost the pod that it is stopped for, or nil.
+	// cancel is the run to stop, or nil. lost is the lost pod that is the reason, or nil.
 	cancel *runs.Run
 	lost   *runs.Lost
-	// problem keeps a run from starting.
+	// problem prevents a run from starting.
 	problem error
 	// prune are the finished runs to delete.
 	prune []runs.Run
-	// after is when to look again; zero is never.
+	// after is when to reconcile again; zero is never.
 	after time.Duration
 
-	// What status shows, unless acting changes it.
+	// The following fields are what status shows, unless acting changes it.
 	phase           api.Phase
 	reason, message string
-	// run that status speaks of, or nil.
+	// run is the run that status reports, or nil.
 	run *runs.Run
-	// ignore today's inputs for good (onChange: Ignore).
+	// ignore says to ignore the current inputs for good (onChange: Ignore).
 	ignore bool
-	// refused: the run succeeded, and is not attested for good.
+	// refused says that the run succeeded and its attestation has failed for good.
 	refused bool
-	// restored: status speaks again of a run that is gone.
+	// restored says that status reports a deleted run again.
 	restored bool
-	// shown: status takes over what the run says. While the next one waits in the queue, status
+	// shown says that status is updated from the run. While the next run waits in the queue, status
 	// keeps what it has of the last one.
 	shown bool
-	// over: the run has ended for status. Where it is attested and succeeded, it does not count
-	// before, whatever else status speaks of.
+	// over says that the run has ended for status. A run of an attested mode that succeeded is over
+	// once its attestation has succeeded or failed for good.
 	over bool
-	// held: a problem keeps a run from starting.
+	// held says that a problem prevents a run from starting.
 	held bool
 }
 
@@ -62,13 +62,13 @@ func startOf(s *observation, why api.Trigger, attempt int32) *compose.Input {
 	return in
 }
 
-// defaultBackoff before the first retry, and the longest wait.
+// defaultBackoff is the wait before the first retry, and maxBackoff the longest wait.
 const (
 	defaultBackoff = 30 * time.Second
 	maxBackoff     = time.Hour
 )
 
-// decide is pure: equal observations yield equal decisions.
+// decide returns the decision for an observation. It is pure.
 func decide(s *observation) decision {
 	var o decision
 	switch {
@@ -90,7 +90,7 @@ func decide(s *observation) decision {
 			}
 		}
 	case s.last == nil:
-		o = gone(s)
+		o = deleted(s)
 	default:
 		o = ended(s)
 	}
@@ -99,7 +99,7 @@ func decide(s *observation) decision {
 	return o
 }
 
-// underWay: a run has not ended.
+// underWay decides for a build with a run that has not ended.
 func underWay(s *observation) decision {
 	active, stopping := s.active, fmt.Sprintf("stopping run %s", s.active.Name)
 	o := decision{run: active, phase: api.PhaseBuilding, reason: api.ReasonRunning,
@@ -136,10 +136,9 @@ func underWay(s *observation) decision {
 	return o
 }
 
-// gone: nothing new is requested, and the last run does not exist any more. Status keeps what it
-// reports of it. Where it reports a spec or a server that is no longer at fault, the run is
-// reported again.
-func gone(s *observation) decision {
+// deleted decides for a build without a new request whose last run was deleted. Status keeps its
+// report of the run, and reports the run again after a problem of the spec or a server was solved.
+func deleted(s *observation) decision {
 	status := s.build.Status
 	if why := map[string]string{
 		api.ReasonRunDeleted: "run %s was deleted before it ended",
@@ -168,7 +167,7 @@ func gone(s *observation) decision {
 	return o
 }
 
-// ended: nothing new is requested, and the last run has ended.
+// ended decides for a build without a new request whose last run has ended.
 func ended(s *observation) decision {
 	last := s.last
 	switch {
@@ -194,8 +193,8 @@ func ended(s *observation) decision {
 	return failed(s)
 }
 
-// failed: the run is tried again while the bound allows it, after a wait that doubles.
-// Why it failed is in status first, which wakes the build again.
+// failed decides about a retry of a failed run: spec.retries limits the attempts, and the wait
+// doubles each time. The cause of the failure is written to status first, which wakes the build.
 func failed(s *observation) decision {
 	last := s.last
 	o := decision{run: last, phase: api.PhaseFailed, reason: api.ReasonFailed,
@@ -240,7 +239,7 @@ func failed(s *observation) decision {
 	return o
 }
 
-// sooner is the shorter of two waits; zero means no wait.
+// sooner returns the shorter of two waits; zero means no wait.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -248,8 +247,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// prunable lists the finished runs beyond the limits, and when the next one
-// expires. A run whose result is not yet in status is never among them.
+// prunable returns the finished runs beyond the limits, and when the next one expires. It excludes
+// a run whose result is not in status yet.
 func prunable(s *observation) (out []runs.Run, after time.Duration) {
 	spec, keep := s.build.Spec, api.Retention{}
 	if spec.Retention != nil {
@@ -276,7 +275,7 @@ func prunable(s *observation) (out []runs.Run, after time.Duration) {
 		switch {
 		case i == 0 && r.Name != s.recorded && s.last != nil:
 		case limit != nil && *count > *limit, ttl != nil && left <= 0:
-			// A failed run that is still to be retried records the attempt.
+			// A failed run that will be retried records the attempt.
 			if i == 0 && s.last != nil && !r.Succeeded() && !r.Cancelled() &&
 				spec.Retries.Covers(r.Attempt, s.build.Status.FailureDetails) {
 				continue
@@ -289,8 +288,8 @@ func prunable(s *observation) (out []runs.Run, after time.Duration) {
 	return out, after
 }
 
-// settle changes what status shows to what came of acting: a run was attested, refused, or is still
-// to be attested; or the next one waits in the queue.
+// settle updates a decision with the result of acting: a run was attested or refused or still has
+// to be attested, or the next run waits in the queue.
 func settle(o *decision, s *observation, done result) {
 	switch {
 	case done.attested != nil:
@@ -305,7 +304,7 @@ func settle(o *decision, s *observation, done result) {
 	case done.failed != nil:
 		o.reason, o.message =
 			done.failed.Reason, o.message+": it is tried again: "+done.failed.Error()
-	default: // what an earlier attempt was reported with holds until the next one ends
+	default: // The report of an earlier attempt stays until the next one ends.
 		status := s.build.Status
 		c := meta.FindStatusCondition(status.Conditions, api.ConditionAttested)
 		if c != nil && status.PipelineRunUID == o.run.UID && c.Status == metav1.ConditionUnknown &&

@@ -60,54 +60,54 @@ import (
 	"github.com/armature-dev/armature/render/process/managers"
 )
 
-// Options of a controller of builds. Namespace has the shared templates as well.
+// Options are the options of the controller. Namespace also has the shared templates.
 type Options struct {
 	process.Options
 	Settings compose.Settings
 	// Pod is the name of the controller's own pod, in Namespace. Steps that ask for the
 	// controller's image get the image of this pod; "" keeps Settings.ControllerImage.
 	Pod string
-	// Concurrency is how many builds are worked on at once; zero means 8.
+	// Concurrency is how many builds are reconciled at the same time; zero means 8.
 	Concurrency int
 	// WaitForChains keeps a run until Tekton Chains has signed it.
 	WaitForChains bool
 	// Attest configures attestation of the images of attested modes.
 	Attest attester.Options
-	// Dial opens connections to Git servers and registries. For addresses that tenants may not
-	// reach it returns gitremote.ErrForbiddenAddress. Required.
+	// Dial opens connections to Git servers and registries. It returns
+	// gitremote.ErrForbiddenAddress for addresses that tenants may not reach. Required.
 	Dial gitremote.Dial
-	// RebuildRate is how many runs a minute a changed template or step starts; zero
-	// means 10. Until its turn, a build keeps its result.
+	// RebuildRate is how many runs a changed template or step starts in a minute; zero means 10. A
+	// build keeps its result until its turn.
 	RebuildRate int
-	// MaxRunning and MaxRunningPerNamespace limit how many runs exist at once, in total and
-	// in one namespace; further builds wait in a queue. Zero is unlimited. If one is set, an
-	// annotation of a Namespace may lower its limit.
+	// MaxRunning and MaxRunningPerNamespace limit the runs under way, in total and in one
+	// namespace; further builds wait in a queue. Zero is unlimited. If one is set, an annotation of
+	// a Namespace may lower its limit.
 	MaxRunning, MaxRunningPerNamespace int
 	// Isolated limits the isolated runs of each namespace of builds.
 	Isolated runs.Limits
 	// QueueName is the LocalQueue of Kueue that admits the runs of builds without the label
-	// kueue.x-k8s.io/queue-name; empty asks Kueue for none.
+	// kueue.x-k8s.io/queue-name; empty disables Kueue.
 	QueueName string
-	// LostAfter is how long Tekton has to notice that it lost a pod, before the run is
-	// stopped; zero means one minute.
+	// LostAfter is how long Tekton has to notice that it lost a pod before the run is stopped; zero
+	// means one minute.
 	LostAfter time.Duration
-	// WebhookAddress takes webhooks for spec.trigger, such as :9292; empty takes none.
-	// WebhookCertDir has tls.crt and tls.key for it; empty serves plain HTTP.
+	// WebhookAddress accepts webhooks for spec.trigger, for example :9292; empty accepts none.
+	// WebhookCertDir has its tls.crt and tls.key; empty serves plain HTTP.
 	WebhookAddress, WebhookCertDir string
-	// LogLines of a failed step that status keeps; zero keeps none.
+	// LogLines is how many lines of a failed step's log status keeps; zero keeps none.
 	LogLines int64
-	// Traces of builds; nil makes none.
+	// Traces creates the spans of builds; nil creates none.
 	Traces *traces.Tracer
 }
 
-// fieldOwner is the controller's name in managed fields, and lease that of its leader's.
+// fieldOwner is the controller's name in managed fields, and lease the name of its leader's lease.
 const (
 	fieldOwner = "armature-controller"
 	lease      = "armature-builds"
 )
 
-// newScheme knows the kinds that the controller works with, AgentBuild in group. It reads of
-// a run only what it needs.
+// newScheme returns the scheme of the controller, with AgentBuild in group. Its PipelineRun has
+// only the fields that the controller reads.
 func newScheme(group string) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -123,7 +123,7 @@ func newScheme(group string) (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Run the controller until ctx ends.
+// Run runs the controller until ctx ends.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	o.Settings.Group = cmp.Or(o.Settings.Group, api.DefaultGroup)
 	if o.Dial == nil {
@@ -132,14 +132,14 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	o.Concurrency = cmp.Or(o.Concurrency, 8)
 	o.LostAfter, o.RebuildRate = cmp.Or(o.LostAfter, time.Minute), cmp.Or(o.RebuildRate, 10)
 	o.Settings.ShardLabel = o.Shard.Key
-	cfg = o.Client(cfg, fieldOwner, 500) // which a burst of builds does not reach
+	cfg = o.Client(cfg, fieldOwner, 500) // A burst of builds stays below this rate.
 	scheme, err := newScheme(o.Settings.Group)
 	if err != nil {
 		return err
 	}
 	options := managers.Options(o.Options, scheme, lease)
 	options.Controller = config.Controller{UsePriorityQueue: ptr.To(true)}
-	keepLittle(&options.Cache, o)
+	limitCache(&options.Cache, o)
 	if err := awaitTekton(ctx, cfg, options, o.Settings.Group); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Shard: o.Shard,
 		BuildNamespace: o.Settings.BuildNamespace, Instance: o.Settings.Instance(o.Namespace),
 	}
-	// It reads and creates PipelineRuns whole.
+	// This client reads and creates PipelineRuns with their specs.
 	store.Tekton, err = process.RESTClient(cfg, "/apis", tektonv1.SchemeGroupVersion)
 	if err != nil {
 		return fmt.Errorf("setting up the client of PipelineRuns: %w", err)
@@ -214,12 +214,9 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return mgr.Start(ctx)
 }
 
-// newReconciler returns a reconciler with the dependencies of its steps. wake reconciles a build.
-func newReconciler(
-	ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store,
-	logs typedcorev1.PodsGetter,
-	wake func(types.NamespacedName),
-) *Reconciler {
+// newReconciler returns a Reconciler with its dependencies. wake requests a reconcile of a build.
+func newReconciler(ctx context.Context, o Options, mgr ctrl.Manager, store *runs.Store,
+	logs typedcorev1.PodsGetter, wake func(types.NamespacedName)) *Reconciler {
 	cached, live := mgr.GetClient(), mgr.GetAPIReader()
 	metrics := newMetrics(cached, store.BuildOf)
 	metrics.traces, o.Attest.Observe = o.Traces, metrics.request("attest")
@@ -265,15 +262,15 @@ func newReconciler(
 	return r
 }
 
-// setup says what wakes a reconcile: the build, its runs, the ConfigMaps it was
-// composed from, and the answer of its Git server.
+// setup adds the controller to a manager. A change of a build, of its runs or of the ConfigMaps
+// that it is composed from starts a reconcile, as does a build that is received from woken.
 func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan event.GenericEvent,
 	concurrency int) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &runs.PipelineRun{}, runs.OwnerIndex,
 		r.runs.IndexOf); err != nil {
 		return fmt.Errorf("indexing runs by their build: %w", err)
 	}
-	// All caches fill at once; the controller would start one after the other.
+	// All caches fill at the same time; the controller would start one after the other.
 	for _, o := range []client.Object{&api.AgentBuild{}, process.MetadataOf("v1", "ConfigMap")} {
 		if _, err := mgr.GetCache().GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("setting up the cache of %T: %w", o, err)
@@ -287,7 +284,7 @@ func (r *Reconciler) setup(ctx context.Context, mgr ctrl.Manager, woken <-chan e
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.library.Seekers)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: concurrency,
-			// Each failure doubles the wait; the whole has no bucket, since a burst
+			// Each failure doubles the wait. There is no limit of the total rate, because a burst
 			// of builds is not a failure.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 				100*time.Millisecond, time.Minute),
@@ -328,8 +325,8 @@ func specChanged(e event.UpdateEvent) bool {
 		completed(a) != completed(b)
 }
 
-// completed names the last run that status holds the end of: a build is woken
-// once more when that changes, to prune its runs.
+// completed returns the name of the last run whose end is in status. When it changes, the build is
+// reconciled once more to prune its runs.
 func completed(o client.Object) string {
 	b, ok := o.(*api.AgentBuild)
 	if !ok || b.Status.CompletionTime == nil {
@@ -338,15 +335,15 @@ func completed(o client.Object) string {
 	return b.Status.PipelineRunName
 }
 
-// runEvents wake the build of a run, after builds that still lack one:
-// in a burst every run exists before the first status is written.
+// runEvents returns the handler that enqueues the build of a run with low priority: in a burst
+// every run is created before the first status is written.
 func (r *Reconciler) runEvents() handler.Funcs {
 	type queued = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queued) {
-			if !r.isHeld(e.Object) ||
-				time.Since(e.Object.GetCreationTimestamp().Time) > firstRecheck {
-				// else it is about to begin
+			// A new held run is about to be released.
+			if age := time.Since(e.Object.GetCreationTimestamp().Time); !r.isHeld(e.Object) ||
+				age > firstRecheck {
 				r.enqueueBuild(e.Object, q)
 			}
 		},
@@ -358,11 +355,11 @@ func (r *Reconciler) runEvents() handler.Funcs {
 				before.Spec.Status == after.Spec.Status &&
 				(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil) &&
 				maps.Equal(before.Annotations, after.Annotations) {
-				return // progress inside the run, which is not in status
+				return // Status does not report progress within the run.
 			}
 			r.enqueueBuild(e.ObjectNew, q)
 			if !sameOwner {
-				r.enqueueBuild(e.ObjectOld, q) // it lost its run
+				r.enqueueBuild(e.ObjectOld, q) // This build lost its run.
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queued) {
@@ -392,26 +389,26 @@ func (r *Reconciler) enqueueBuild(o client.Object,
 	q.Add(request)
 }
 
-// keepLittle in a cache: our runs without their specs, ConfigMaps by metadata alone, and of builds
-// and runs those of the shard.
-func keepLittle(c *cache.Options, o Options) {
+// limitCache restricts the cache to the builds and runs of the shard, to runs without their specs,
+// and to the metadata of ConfigMaps.
+func limitCache(c *cache.Options, o Options) {
 	c.DefaultTransform = slim
-	ours := cache.ByObject{
+	own := cache.ByObject{
 		Label:     labels.SelectorFromSet(labels.Set{compose.LabelManagedBy: compose.ManagedBy}),
 		Transform: runs.Slim}
 	shard := o.Shard.Selector()
 	if shard != nil {
 		requirements, _ := shard.Requirements()
-		ours.Label = ours.Label.Add(requirements...)
+		own.Label = own.Label.Add(requirements...)
 	}
 	if len(o.Namespaces) > 0 && o.Settings.BuildNamespace != "" {
-		ours.Namespaces = maps.Clone(c.DefaultNamespaces)
-		ours.Namespaces[o.Settings.BuildNamespace] = cache.Config{}
+		own.Namespaces = maps.Clone(c.DefaultNamespaces)
+		own.Namespaces[o.Settings.BuildNamespace] = cache.Config{}
 	}
-	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: ours,
+	c.ByObject = map[client.Object]cache.ByObject{&runs.PipelineRun{}: own,
 		&api.AgentBuild{}: {Label: shard}}
 	if o.QueueName != "" {
-		c.ByObject[queue.NewWorkload()] = cache.ByObject{Namespaces: ours.Namespaces}
+		c.ByObject[queue.NewWorkload()] = cache.ByObject{Namespaces: own.Namespaces}
 	}
 	if len(o.Namespaces) > 0 {
 		shared := maps.Clone(c.DefaultNamespaces)
@@ -428,7 +425,7 @@ func slim(in any) (any, error) {
 	return process.Slim(in)
 }
 
-// cachesReady answers the readiness probe: a controller without its caches would decide on nothing.
+// cachesReady returns the readiness check that fails until the caches are filled.
 func cachesReady(c cache.Cache) healthz.Checker {
 	return func(request *http.Request) error {
 		ctx, cancel := context.WithTimeout(request.Context(), time.Second)
@@ -440,11 +437,11 @@ func cachesReady(c cache.Cache) healthz.Checker {
 	}
 }
 
-// ownContainer is the name of the controller's container. Its pod may have injected containers.
+// ownContainer is the name of the controller's container. Others of the pod may be injected.
 const ownContainer = "controller"
 
-// readImage returns the image that the controller runs as, as its pod names it. Steps that are a
-// part of the controller run the same program, however it was installed.
+// readImage returns the image of the controller's own pod. Steps that run a command of the
+// controller use this image, however the controller was installed.
 func readImage(ctx context.Context, c client.Reader, name types.NamespacedName) (string, error) {
 	var pod corev1.Pod
 	if err := c.Get(ctx, name, &pod); err != nil {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// recorder keeps the metrics that the controller adds to those of controller-runtime, which count
+// recorder has the metrics that the controller adds to those of controller-runtime, which count
 // reconciles, their errors and their duration (000, "Monitoring").
 type recorder struct {
 	set                                  metrics.Set
@@ -47,7 +48,7 @@ func newMetrics(cache client.Reader,
 		return countBuilds(ctx, cache, buildOf, set)
 	}, phasesGauge, queuedGauge, unreadyGauge, oldestGauge)
 	for _, request := range []string{"commit", "poll", "attest"} {
-		// else the first failure is no increase
+		// Each series starts at 0; without it, the first failure would be no increase.
 		for _, result := range []string{"good", "refused", "failed"} {
 			r.asked.WithLabelValues(request, result)
 		}
@@ -56,7 +57,7 @@ func newMetrics(cache client.Reader,
 	return r
 }
 
-// request returns what counts requests of a kind to servers.
+// request returns the function that records requests of a kind to servers.
 func (m *recorder) request(kind string) managers.Observe {
 	return func(err error, took time.Duration) {
 		result := "good"
@@ -82,14 +83,7 @@ func (m *recorder) denied(b *api.AgentBuild) {
 }
 
 func (m *recorder) finished(b *api.AgentBuild, r runs.Run, reason string) {
-	outcome := "failed"
-	switch {
-	case r.Succeeded():
-		outcome = "succeeded"
-	case r.Cancelled():
-		outcome = "cancelled"
-	}
-	m.results.WithLabelValues(b.Namespace, b.Spec.Mode, outcome, reason).Inc()
+	m.results.WithLabelValues(b.Namespace, b.Spec.Mode, strings.ToLower(r.Outcome()), reason).Inc()
 	if start := r.Status.StartTime; start != nil {
 		m.rampUp.WithLabelValues(b.Namespace, b.Spec.Mode).Observe(
 			start.Sub(r.CreationTimestamp.Time).Seconds())
@@ -101,6 +95,7 @@ func (m *recorder) finished(b *api.AgentBuild, r runs.Run, reason string) {
 // failureCounts is how long a build whose run failed counts as unready.
 const failureCounts = 30 * time.Minute
 
+// The names of the gauges of countBuilds.
 const (
 	phasesGauge  = "armature_builds"
 	queuedGauge  = "armature_builds_queued"
@@ -124,19 +119,19 @@ func countBuilds(ctx context.Context, cache client.Reader,
 	for i := range list.Items {
 		namespace, s := list.Items[i].Namespace, list.Items[i].Status
 		found[key{phasesGauge, namespace, string(s.Phase)}]++
-		if queue.Waits(s) {
-			found[key{queuedGauge, namespace, ""}]++
-		}
 		if reason := unreadyReason(s, now); reason != "" {
 			found[key{unreadyGauge, namespace, reason}]++
 		}
-		// it was not Unknown before
-		if since := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded); since != nil &&
-			queue.Waits(s) {
-			wait(namespace, "slot", since.LastTransitionTime)
+		if !queue.Waits(s) {
+			continue
+		}
+		found[key{queuedGauge, namespace, ""}]++
+		// The condition Succeeded became Unknown when the build began to wait.
+		if c := meta.FindStatusCondition(s.Conditions, api.ConditionSucceeded); c != nil {
+			wait(namespace, "slot", c.LastTransitionTime)
 		}
 	}
-	// Status has the start of a run only at its end.
+	// Status reports the start of a run only at its end, so the runs are read.
 	var all runs.PipelineRunList
 	if err := cache.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return err
@@ -159,7 +154,7 @@ func countBuilds(ctx context.Context, cache client.Reader,
 	return nil
 }
 
-// unreadyReason is why a build is not Ready; empty if it is, or if its run failed long ago.
+// unreadyReason returns why a build is not Ready, or "" if it is or if its run failed long ago.
 func unreadyReason(s api.AgentBuildStatus, now time.Time) string {
 	ready := meta.FindStatusCondition(s.Conditions, api.ConditionReady)
 	ran := meta.IsStatusConditionTrue(s.Conditions, api.ConditionRunExists)
@@ -171,7 +166,8 @@ func unreadyReason(s api.AgentBuildStatus, now time.Time) string {
 	return ready.Reason
 }
 
-// startSpan of a run that is to be created. The run carries it: what comes later is below it.
+// startSpan starts the span of a run before it is created. An annotation of the run carries the
+// span, which later spans have as their parent.
 func (m *recorder) startSpan(s *observation, why api.Trigger,
 	run *tektonv1.PipelineRun) traces.Span {
 	if m.traces == nil {
@@ -186,7 +182,7 @@ func (m *recorder) startSpan(s *observation, why api.Trigger,
 	case why == api.TriggerRetry:
 		parent = last
 	case traces.Same(parent, last):
-		parent = "" // of a run before
+		parent = "" // It is of an earlier run.
 	}
 	since, waits := s.now, meta.FindStatusCondition(b.Status.Conditions, api.ConditionRunExists)
 	waited := queue.Waits(b.Status) && waits != nil
@@ -204,14 +200,14 @@ func (m *recorder) startSpan(s *observation, why api.Trigger,
 	return span
 }
 
-// endSpans of a run whose end status has now.
+// endSpans creates the spans of a run when status reports its end.
 func (m *recorder) endSpans(b *api.AgentBuild, r runs.Run, reason string) {
 	parent := traces.OfRun(r.Annotations[runs.SpanContext])
 	if m.traces == nil || parent == "" {
 		return
 	}
 	span := func(name string, from, to time.Time, failed bool) {
-		if to.Before(from) { // by another clock
+		if to.Before(from) { // The clocks differ.
 			to = from
 		}
 		m.traces.Start(traces.Since(context.Background(), from, parent), name,

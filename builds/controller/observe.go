@@ -18,53 +18,53 @@ import (
 	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
-// observation is everything that a decision about one build looks at.
+// observation is all that a decision about one build depends on.
 type observation struct {
 	build *api.AgentBuild
-	// runs of this build, newest first.
+	// runs are the runs of this build, newest first.
 	runs []runs.Run
 	library.Definitions
-	// want is what a run of today's spec and template would be made from.
-	// TemplateHash is empty when the template could not be read.
+	// want are the inputs of a run of the current spec and template. TemplateHash is empty if the
+	// template could not be read.
 	want api.Inputs
-	// missing is why the run under way that status names is not to be seen:
-	// api.ReasonRunDeleted or api.ReasonRunForeign. It is empty where it may be.
+	// missing is why the run under way that status names was not found: api.ReasonRunDeleted or
+	// api.ReasonRunForeign. It is empty if the run may exist.
 	missing string
-	// moved: the build came from another shard, and the cache does not show its run yet.
+	// moved reports whether the build came from another shard and the cache lacks its run yet.
 	moved bool
-	// lost is a pod that the run under way lost, or nil, which is looked for every lostAfter.
+	// lost is a pod that the run under way lost, or nil. It is looked for every lostAfter.
 	lost      *runs.Lost
 	lostAfter time.Duration
 	now       time.Time
 
-	// What follows from the runs and from status, as judge finds it.
+	// judge derives the following fields from the runs and from status.
 
 	// active is the run that has not ended, or nil.
 	active *runs.Run
-	// last run, or nil when status knows of a later one that is gone, as when a success was
-	// cleaned up and an older failure is kept.
+	// last is the last run, or nil if status names a later one that was deleted, for example a
+	// success that was cleaned up after an older failure.
 	last *runs.Run
-	// known are the inputs of the last run, from the run itself or, when it is gone, from status.
+	// known are the inputs of the last run, from the run or, if it was deleted, from status.
 	known *api.Inputs
-	// due is why a run is to be started now; empty where none is.
+	// due is why a run has to start now; empty if none has to.
 	due api.Trigger
-	// ignored: today's inputs were set aside while a run was under way.
+	// ignored reports whether a change to the current inputs was ignored during a run.
 	ignored bool
-	// recorded is the name of the run whose result status holds. A build that waits in the queue
-	// for its next one is Pending, and holds it as well.
+	// recorded is the name of the run whose result is in status. A Pending build that waits in the
+	// queue keeps the result of its last run.
 	recorded string
-	// concluded is the run of which status says how it ended, and refused that run if it succeeded
-	// and was not attested for good.
+	// concluded is the run whose outcome is in status. refused is the same run if it succeeded and
+	// its attestation has failed for good.
 	concluded, refused types.UID
-	// unwanted: a run under way is to be stopped, as the build says.
+	// unwanted reports whether the spec asks to stop a run under way.
 	unwanted bool
 }
 
-// judge what the runs, status and the inputs of a run of today amount to.
+// judge derives from the runs, status and current inputs what a decision needs.
 func judge(s *observation) {
 	status := s.build.Status
 	for i, r := range s.runs {
-		// One that is older than the last is a copy: each waits for the one before.
+		// An older run than the last is a copy: a run starts only after the previous one has ended.
 		if !r.Done() && r.DeletionTimestamp.IsZero() && r.Number >= status.RunNumber {
 			s.active = &s.runs[i]
 			break
@@ -108,7 +108,7 @@ func judge(s *observation) {
 	}
 }
 
-// knownCommit is the commit of the last run. It is empty if the template names another source now.
+// knownCommit returns the commit of the last run, or "" if the template names another source now.
 func knownCommit(s *observation) string {
 	if s.known == nil || s.known.SourceHash != s.want.SourceHash {
 		return ""
@@ -116,8 +116,8 @@ func knownCommit(s *observation) string {
 	return s.known.Commit
 }
 
-// observe a build by the caches; only a ConfigMap that changed, and the pods of a run under
-// way, are read from the API server. It is nil when the build is gone.
+// observe reads the state of a build from the caches. Only changed ConfigMaps and the pods of a run
+// under way are read from the API server. It returns nil if the build does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*observation, error) {
 	r.library.Begin(key)
 	build := &api.AgentBuild{}
@@ -143,7 +143,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	if err := r.readInputs(ctx, s); err != nil {
 		return s, err
 	}
-	// of the tenant's runs, only one from before is waited for
+	// Of the runs in the tenant's namespace, only one of an earlier spec is waited for.
 	if s.Template != nil && s.Template.Isolates() {
 		s.runs = slices.DeleteFunc(s.runs, func(run runs.Run) bool {
 			return !r.runs.IsIsolated(run) && (run.Done() || run.Inputs.SpecHash == s.want.SpecHash)
@@ -156,10 +156,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, r.rebuildRate.Wait(ctx)
 		}); err != nil {
-		s.due = "" // until its turn, when it is woken
+		s.due = "" // The build is woken when it is its turn.
 	}
 	s.unwanted = build.Spec.Cancel || s.due != "" && build.Spec.OnChange == api.ChangeCancel
-	// or the cache is behind
+	// Either the run was deleted or the cache is stale.
 	if s.active == nil && s.last == nil && s.due == "" && build.Status.Phase == api.PhaseBuilding {
 		if s.missing, err = r.runs.Missing(ctx, build); err != nil {
 			return nil, err
@@ -169,8 +169,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	return s, nil
 }
 
-// lacksRun reports whether the run that status names, and that the next one depends on, may still
-// be of the shard that its build was in.
+// lacksRun reports whether the run that status names, and that the next run depends on, may still
+// have the label of the build's previous shard.
 func (r *Reconciler) lacksRun(s *observation) bool {
 	status := s.build.Status
 	return r.runs.Shard.Key != "" && status.PipelineRunName != "" &&
@@ -180,8 +180,8 @@ func (r *Reconciler) lacksRun(s *observation) bool {
 		})
 }
 
-// readInputs finds what a run would be made from. What a user must fix goes to s.Problem;
-// the error is for faults that may pass by themselves.
+// readInputs reads the inputs of a run. It stores what a user must fix in s.Problem, and returns
+// errors that a retry may resolve.
 func (r *Reconciler) readInputs(ctx context.Context, s *observation) (err error) {
 	s.want.Rerun = s.build.Annotations[api.RerunAnnotation(r.settings.Group)]
 	if s.Definitions, err = r.library.Find(ctx, s.build); err != nil {
@@ -194,15 +194,14 @@ func (r *Reconciler) readInputs(ctx context.Context, s *observation) (err error)
 	s.want.SpecHash, s.want.TemplateHash = compose.InputHashes(s.build, s.Template, s.Steps)
 	s.want.SourceHash = compose.SourceHash(s.build, s.Template)
 	if !s.Complete || s.Problem != nil {
-		// Nothing can be built from this, so it does not cause another build: a
-		// finished build stays as it is while somebody edits its steps.
+		// Invalid inputs start no run: a finished build stays as it is while its steps are edited.
 		s.want.TemplateHash = ""
 	}
 	return nil
 }
 
-// findLost looks for a pod that a run under way lost, unless the run is stopped already. What
-// cannot be read is looked at the next time: builds go on without it.
+// findLost looks for a pod that a run under way lost, unless the run is stopped already. It logs
+// errors and does not return them: the build continues, and the next reconcile looks again.
 func (r *Reconciler) findLost(ctx context.Context, s *observation) *runs.Lost {
 	active := s.active
 	if active == nil || active.CancelAsked() || s.unwanted {

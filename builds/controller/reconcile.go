@@ -11,7 +11,6 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -32,12 +31,13 @@ type Reconciler struct {
 	starter
 	events   events.EventRecorder
 	failures *failure.Reader
-	// rebuilds starts so many runs a minute whose template or step changed: an upgrade of the shipped
-	// steps concerns every build of a cluster at once. Namespaces take turns.
+	// rebuilds limits the rate of runs that start because a template or step changed: an upgrade of
+	// the shipped steps concerns every build of a cluster. Namespaces take turns.
 	rebuilds    *managers.Questions[struct{}]
 	rebuildRate *rate.Limiter
-	waits       workqueue.TypedRateLimiter[types.NamespacedName] // of builds with a problem
-	// lostAfter is how long Tekton has to notice by itself that it lost a pod.
+	// waits says when a build with a problem is looked at again.
+	waits workqueue.TypedRateLimiter[types.NamespacedName]
+	// lostAfter is how long Tekton has to notice that it lost a pod.
 	lostAfter time.Duration
 	// waitForChains keeps a run until Tekton Chains has signed it.
 	waitForChains bool
@@ -45,27 +45,27 @@ type Reconciler struct {
 
 // result says how a decision was carried out.
 type result struct {
-	// created: a run now exists.
+	// created reports whether a run was created or released.
 	created bool
-	// failed is why nothing did, or why a run is not attested. It is stalled where a user must act.
+	// failed is why a run was not created or not attested. It is stalled if a user must act.
 	failed *process.Failure
-	// queued is what the build waits for, where its run, of that name, may not be created yet.
+	// queued is what the build waits for while the run named run may not be created yet.
 	queued, run string
-	// again is when to look again; zero is never.
+	// again is when to reconcile again; zero is never.
 	again    time.Duration
 	attested *api.Attestation
-	// tasks of a run that has ended, and why it failed, or nil.
+	// tasks are the tasks of a run that has ended, and details say why it failed, or are nil.
 	tasks   []api.TaskStatus
 	details *api.FailureDetails
 }
 
-// Reconcile one AgentBuild.
+// Reconcile reconciles one AgentBuild.
 func (r *Reconciler) Reconcile(ctx context.Context,
 	request reconcile.Request) (reconcile.Result, error) {
 	s, err := r.observe(ctx, request.NamespacedName)
 	switch {
 	case err != nil:
-		// A build that was judged before is not doubted because a server is down.
+		// The status of an observed generation stays while a server is down.
 		if s != nil && s.build.Status.ObservedGeneration != s.build.Generation {
 			r.retrying(ctx, s, err)
 		}
@@ -81,7 +81,8 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 		return reconcile.Result{}, r.finalize(ctx, s.build)
 	}
 	if s.moved {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // its event may come before
+		// The event of the run may have arrived already.
+		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	if wait, err := r.runs.Sweep(ctx, request.NamespacedName, s.build.UID); wait || err != nil {
 		return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, err
@@ -92,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 	switch {
 	case errors.As(err, new(*finding.Finding)):
 		done = result{failed: process.Stalled(findings.Of(err)[0].Rule, findings.Join(err))}
-		if !o.attest { // some remedies come without an event: a Secret, a quota, a policy
+		if !o.attest { // Secrets, quotas and policies change without an event.
 			done.again = r.waits.When(request.NamespacedName)
 		}
 	case o.attest && errors.As(err, &later):
@@ -116,13 +117,13 @@ func (r *Reconciler) Reconcile(ctx context.Context,
 	settle(&o, s, done)
 	if err := r.write(ctx, s, o, done); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // the cache is behind
+			return reconcile.Result{RequeueAfter: 50 * time.Millisecond}, nil // The cache is stale.
 		}
 		return reconcile.Result{}, err
 	}
 	for _, old := range o.prune {
 		if r.waitForChains && old.Annotations[compose.ChainsSigned] == "" {
-			continue // Chains still has to sign it
+			continue // Chains has not signed it yet.
 		}
 		if err := r.runs.Delete(ctx, old); err != nil {
 			return reconcile.Result{}, err
@@ -148,7 +149,7 @@ func (r *Reconciler) act(ctx context.Context, s *observation, o decision) (resul
 	return result{}, o.problem
 }
 
-// again says when to look again after an error, and reports one that lasts.
+// again returns when to reconcile again after an error, and reports an error that lasts.
 func (r *Reconciler) again(ctx context.Context, s *observation,
 	err error) (reconcile.Result, error) {
 	var later *managers.NotYet
@@ -162,14 +163,14 @@ func (r *Reconciler) again(ctx context.Context, s *observation,
 	return reconcile.Result{RequeueAfter: later.Again}, nil
 }
 
-// leave the queue: the build does not wait. The next time, servers are asked again.
+// leave removes a build that does not wait from the queue. Servers are asked again the next time.
 func (r *Reconciler) leave(ctx context.Context, build types.NamespacedName) {
 	r.git.Forget(build)
 	r.pushes.Forget(build)
 	r.queue.Leave(ctx, build)
 }
 
-// forget a build that is gone.
+// forget drops all that is kept about a build that does not exist any more.
 func (r *Reconciler) forget(ctx context.Context, build types.NamespacedName) {
 	r.leave(ctx, build)
 	r.waits.Forget(build)
@@ -183,29 +184,30 @@ func (r *Reconciler) sweepGone(ctx context.Context, build types.NamespacedName) 
 	if r.runs.BuildNamespace == "" && r.runs.Shard.Key == "" {
 		return nil
 	}
-	left := &api.AgentBuild{}
-	err := r.runs.Live.Get(ctx, build, left)
+	current := &api.AgentBuild{}
+	err := r.runs.Live.Get(ctx, build, current)
 	switch {
-	case err == nil && !r.runs.Shard.Has(left):
-		return r.runs.HandOver(ctx, left)
+	case err == nil && !r.runs.Shard.Has(current):
+		return r.runs.HandOver(ctx, current)
 	case apierrors.IsNotFound(err):
 		if _, err = r.runs.Sweep(ctx, build, ""); err == nil {
-			err = r.kueue.Settle(ctx,
-				&api.AgentBuild{ObjectMeta: metav1.ObjectMeta{Namespace: build.Namespace,
-					Name: build.Name}}, nil, "")
+			deleted := &api.AgentBuild{}
+			deleted.Namespace, deleted.Name = build.Namespace, build.Name
+			err = r.kueue.Settle(ctx, deleted, nil, "")
 		}
 	}
 	return err
 }
 
-// finalize deletes the runs of a build that is being deleted, even when the
-// user orphans them, then lets it go.
+// finalize deletes the runs of a build that is being deleted, even if the user orphans them, and
+// then removes the finalizer.
 func (r *Reconciler) finalize(ctx context.Context, build *api.AgentBuild) error {
 	if !controllerutil.ContainsFinalizer(build, api.Finalizer(r.settings.Group)) {
 		return nil
 	}
 	owned, err := r.runs.Owned(ctx, build)
-	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) { // without Tekton
+	// Without Tekton's CRDs there are no runs to delete.
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
 	for _, run := range owned {

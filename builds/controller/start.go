@@ -48,13 +48,13 @@ type starter struct {
 	pushes   *registry.Pushes
 	attester *attester.Attester
 	queue    *queue.Queue
-	kueue    *queue.Kueue // nil where Kueue is not asked
+	kueue    *queue.Kueue // nil if Kueue does not admit runs
 	metrics  *recorder
 }
 
-// start a run: compose it, see that all that it needs is there, complete it with that, wait for its
-// turn, apply what it refers to, create it. Findings are what a user must fix; another error may
-// pass by itself.
+// start starts a run: it composes the run, checks that the objects it needs exist, resolves the
+// commit, waits for a slot, applies the objects that the run refers to, and creates it. Findings
+// are what a user must fix; a retry may resolve other errors.
 func (r *starter) start(ctx context.Context, s *observation, in *compose.Input) (result, error) {
 	in.Settings, in.Platform, in.Verdicts = r.settings, r.library.Namespace, r.verdicts
 	if revision := compose.Revision(s.build, s.Template); in.Commit == "" && api.IsCommit(revision) {
@@ -102,8 +102,8 @@ func (r *starter) start(ctx context.Context, s *observation, in *compose.Input) 
 	return r.create(ctx, s, in, out, secrets)
 }
 
-// checkAccount holds the build of a fork whose ServiceAccount has Secrets: Tekton mounts logins
-// among them into every step.
+// checkAccount returns a finding for the build of a fork whose ServiceAccount has Secrets: Tekton
+// mounts the logins among them into every step.
 func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name string) error {
 	if p := build.Spec.Source.PullRequest; p == nil || !p.Fork || name == compose.BuildAccount {
 		return nil
@@ -111,7 +111,7 @@ func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name 
 	key := types.NamespacedName{Namespace: build.Namespace, Name: cmp.Or(name, "default")}
 	var account corev1.ServiceAccount
 	switch err := r.live.Get(ctx, key, &account); {
-	case apierrors.IsNotFound(err): // it is missing, or about to be made without any
+	case apierrors.IsNotFound(err): // find reports it, or it is created without Secrets.
 		return nil
 	case err != nil:
 		return fmt.Errorf("looking for ServiceAccount %s: %w", key, err)
@@ -125,7 +125,7 @@ func (r *starter) checkAccount(ctx context.Context, build *api.AgentBuild, name 
 			"of their own in spec.serviceAccountName")
 }
 
-// checkAttester adds to what is missing that the platform could not attest the run.
+// checkAttester adds a finding to missing if the platform could not attest the run.
 func (r *starter) checkAttester(ctx context.Context, s *observation, missing error) error {
 	if compose.Attests(s.build, s.Template) {
 		err := r.attester.Ready(ctx, s.build)
@@ -138,7 +138,7 @@ func (r *starter) checkAttester(ctx context.Context, s *observation, missing err
 	return missing
 }
 
-// create the run, once, with copies of the Secrets that it reads if it is isolated.
+// create creates the run once. An isolated run gets copies of the Secrets that it reads.
 func (r *starter) create(ctx context.Context, s *observation, in *compose.Input,
 	out *compose.Output, secrets map[string]*corev1.Secret) (result, error) {
 	span := r.metrics.startSpan(s, in.Trigger, out.Run)
@@ -167,16 +167,14 @@ func (r *starter) create(ctx context.Context, s *observation, in *compose.Input,
 	}
 	if have != nil {
 		_, err := r.runs.Move(ctx, s.build)
-		// in case that its event does not come
-		return result{created: true, again: firstRecheck}, err
+		return result{created: true, again: firstRecheck}, err // Its event may not arrive.
 	}
 	r.metrics.created(s.build, in.Trigger, time.Now())
 	span.End(time.Now(), false)
 	return result{created: true}, nil
 }
 
-// release a run that was created held. Otherwise it has begun already. With a message, the run
-// waits for those of other shards.
+// release lets a held run begin. A message says that it waits for runs of other shards.
 func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compose.Output,
 	uid types.UID, secrets map[string]*corev1.Secret) (message string, _ error) {
 	if out.Run.Annotations[keys.AnnotationHeld] == "" {
@@ -201,9 +199,9 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 		maps.DeleteFunc(secret.Data, func(key string, _ []byte) bool {
 			return !slices.Contains(c.Keys, key)
 		})
-		secret.Name, secret.Labels =
-			c.To, map[string]string{compose.LabelManagedBy: compose.ManagedBy,
-				keys.LabelInstance: out.Run.Labels[keys.LabelInstance]}
+		secret.Name = c.To
+		secret.Labels = map[string]string{compose.LabelManagedBy: compose.ManagedBy,
+			keys.LabelInstance: out.Run.Labels[keys.LabelInstance]}
 		owned = append(owned, secret)
 		log.FromContext(ctx).Info("a run gets a copy of a Secret", "run", out.Run.Name, "secret",
 			c.From, "resourceVersion", secrets[c.From].ResourceVersion)
@@ -215,8 +213,8 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	if err == nil {
 		return "", nil
 	}
-	// The next attempt begins anew, unless another controller has let the run begin meanwhile.
-	// What is left after a failure here, Sweep deletes.
+	// The next attempt starts over, unless another controller has released the run meanwhile. Sweep
+	// deletes what a failure here leaves.
 	if have, failed := r.runs.Existing(ctx, build, out.Run); failed == nil && have != nil &&
 		have.UID == uid {
 		if !have.Held() {
@@ -230,23 +228,18 @@ func (r *starter) release(ctx context.Context, build *api.AgentBuild, out *compo
 	return "", err
 }
 
-// denied reports whether the API server refused for good: a 4xx that is neither a
-// conflict nor a request to come later.
+// denied reports whether the API server refused for good, with a 4xx that does not ask for a retry.
 func denied(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
 	}
-	switch code := status.Status().Code; code {
-	case http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout,
-		http.StatusUnauthorized:
-		return false
-	default:
-		return code >= 400 && code < 500
-	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && !slices.Contains([]int32{http.StatusConflict,
+		http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusUnauthorized}, code)
 }
 
-// refused holds a build with a denial in the server's words.
+// refused returns a finding with the API server's message.
 func (r *starter) refused(build *api.AgentBuild, refusal error) error {
 	r.metrics.denied(build)
 	return compose.Place(build).Fault(api.ReasonRunDenied,
@@ -254,8 +247,8 @@ func (r *starter) refused(build *api.AgentBuild, refusal error) error {
 		"change the build or the policy; it is tried again by itself")
 }
 
-// apply an object that may be applied: Pipeline, volume, ServiceAccount. An object of
-// somebody else, or a denial, holds the build.
+// apply applies a Pipeline, a volume or a ServiceAccount. It returns a finding if another volume
+// has the name, or the API server refuses the object.
 func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Object) error {
 	if claim, is := o.(*corev1.PersistentVolumeClaim); is {
 		if err := r.checkClaim(ctx, build, claim); err != nil {
@@ -280,8 +273,8 @@ func (r *starter) apply(ctx context.Context, build *api.AgentBuild, o compose.Ob
 	return err
 }
 
-// checkClaim holds a build whose volume would replace another one of its name: applied, it
-// would be deleted with the build.
+// checkClaim returns a finding if the build's volume would replace an existing volume of the same
+// name, which would then be deleted with the build.
 func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild,
 	claim *corev1.PersistentVolumeClaim) error {
 	have := process.MetadataOf("v1", "PersistentVolumeClaim")
@@ -298,15 +291,15 @@ func (r *starter) checkClaim(ctx context.Context, build *api.AgentBuild,
 		"delete it, or bind it in spec.pipeline.workspaces as shared-workspace, without keep")
 }
 
-// How long to wait before a refused or incomplete build is looked at again:
-// secrets and quotas come without an event.
+// firstRecheck and lastRecheck are the first and the longest wait until a refused or incomplete
+// build is reconciled again: Secrets and quotas change without an event.
 const (
 	firstRecheck = 10 * time.Second
 	lastRecheck  = 10 * time.Minute
 )
 
-// find returns the Secrets in the build's namespace that a run needs, and all that is missing or
-// unfit.
+// find returns the Secrets in the build's namespace that a run needs. The problem lists all that is
+// missing or unfit.
 func (r *starter) find(
 	ctx context.Context, build *api.AgentBuild, wanted []compose.Need,
 ) (secrets map[string]*corev1.Secret, problem, _ error) {
@@ -377,8 +370,7 @@ func (r *starter) resolve(
 	if manual {
 		q.Rerun = s.want.Rerun
 	}
-	// A build that waits in the queue asks once, while its inputs and the policies stay as they
-	// are.
+	// A build that waits in the queue asks once for the same inputs and policies.
 	answer, err := r.git.Resolve(s.build, q, login, s.want)
 	if err != nil {
 		return out, err

@@ -27,7 +27,7 @@ import (
 	"github.com/armature-dev/armature/render/process/copies"
 )
 
-// write the status that shows a decision and its result, if it differs from the current one.
+// write writes the status that shows a decision and its result, if it differs from the current one.
 // A build with a run gets its finalizer first.
 func (r *Reconciler) write(ctx context.Context, s *observation, o decision, done result) error {
 	if o.phase == "" {
@@ -67,8 +67,7 @@ func (r *Reconciler) patch(ctx context.Context, s *observation,
 		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// announce what changed as events and metrics. A build that succeeds has one event,
-// when it is done.
+// announce reports changes as events and metrics. A build that succeeds has one event, at its end.
 func (r *Reconciler) announce(s *observation, o decision, reason string, old api.AgentBuildStatus) {
 	status := s.build.Status
 	if old.Phase == status.Phase && old.Message == status.Message {
@@ -96,8 +95,8 @@ func (r *Reconciler) event(s *observation, kind, reason, action, message string)
 	r.events.Eventf(s.build, nil, kind, reason, action, "%s", strings.ToValidUTF8(message, ""))
 }
 
-// retrying reports that the API server or a Git server does not answer. It is best
-// effort: the same server may refuse this, too.
+// retrying reports in status that the API server or a Git server does not answer. It is best
+// effort: the API server may refuse this write too.
 func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) {
 	if apierrors.IsConflict(cause) {
 		return
@@ -106,7 +105,7 @@ func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) 
 	message := api.Clip("it is tried again: " + cause.Error())
 	if c := meta.FindStatusCondition(status.Conditions, api.ConditionReady); c != nil &&
 		c.Reason == api.ReasonRetrying && c.ObservedGeneration == s.build.Generation {
-		return // reported already; the wording may differ each time
+		return // It is reported already. The text of the error may differ each time.
 	}
 	if status.Phase == "" || status.ObservedGeneration != s.build.Generation {
 		status.Phase = api.PhasePending
@@ -123,8 +122,8 @@ func (r *Reconciler) retrying(ctx context.Context, s *observation, cause error) 
 	r.event(s, corev1.EventTypeWarning, api.ReasonRetrying, "Build", message)
 }
 
-// statusOf returns the status that shows a decision and its result. reason is that of the
-// conditions; where it is empty, the current ones are kept. It is pure.
+// statusOf returns the status that shows a decision and its result, and the reason of its
+// conditions. If the reason is empty, the current conditions are kept. It is pure.
 func statusOf(s *observation, o decision,
 	done result) (status *api.AgentBuildStatus, reason string) {
 	status, reason = copies.Of(&s.build.Status), o.reason
@@ -137,17 +136,17 @@ func statusOf(s *observation, o decision,
 	if o.shown {
 		reason = showRun(s, o, done, status)
 	}
-	// The cause of the last run's failure decides whether it is tried again. It outlasts the
-	// details: a problem that keeps the next attempt from starting has its own.
+	// The cause of the last run's failure decides about a retry. It outlasts the details: a problem
+	// that prevents the next attempt has details of its own.
 	var cause api.FailureCause
 	if d := status.FailureDetails; o.run != nil && status.LastRunPhase == api.PhaseFailed && d != nil {
 		cause = d.Cause
 	}
 	switch exists := meta.FindStatusCondition(status.Conditions, api.ConditionRunExists); {
-	case done.queued != "": // what the last run says stays
+	case done.queued != "": // The report of the last run stays.
 		reason = api.ReasonQueued
 		status.Phase, status.Message = o.phase, api.Clip(o.message)
-		// of a problem that is solved
+		// The details of a solved problem go.
 		if exists != nil && exists.Status == metav1.ConditionFalse &&
 			exists.Reason != api.ReasonQueued {
 			if status.FailureDetails = nil; cause != "" {
@@ -159,7 +158,7 @@ func statusOf(s *observation, o decision,
 		status.Phase, status.Message = api.PhaseFailed, api.Clip(done.failed.Error())
 		status.FailureDetails = &api.FailureDetails{Reason: reason, Message: status.Message, Cause: cause}
 	}
-	if reason != "" { // else the current conditions are kept
+	if reason != "" {
 		setConditions(s, o, done, reason, status)
 	}
 	return status, reason
@@ -226,7 +225,7 @@ func setConditions(s *observation, o decision, done result, reason string,
 	set(api.ConditionSucceeded, cmp.Or(succeeded, metav1.ConditionUnknown), reason, status.Message)
 }
 
-// showRun writes what the run itself says, and returns the reason of the conditions.
+// showRun updates status from the run, and returns the reason of the conditions.
 func showRun(s *observation, o decision, done result,
 	status *api.AgentBuildStatus) (reason string) {
 	run := *o.run
@@ -287,7 +286,7 @@ func showRun(s *observation, o decision, done result,
 	return o.reason
 }
 
-// notes are what tasks have for people, each after a semicolon.
+// notes joins the messages of tasks, each after a semicolon.
 func notes(tasks []api.TaskStatus) (text string) {
 	for _, task := range tasks {
 		if task.Message != "" {
@@ -297,10 +296,10 @@ func notes(tasks []api.TaskStatus) (text string) {
 	return text
 }
 
-// sourceOf a run; nil where its commit is not known.
+// sourceOf returns the source of a run, or nil if its commit is not known.
 func sourceOf(s *observation, run runs.Run) *api.SourceStatus {
 	commit := run.Commit
-	// A step that was given a revision of its own has cloned another commit.
+	// A clone step with a revision parameter of its own clones another commit.
 	if cloned := run.Cloned(); api.IsCommit(cloned) {
 		commit = cloned
 	}
@@ -320,11 +319,11 @@ func sourceOf(s *observation, run runs.Run) *api.SourceStatus {
 	return &api.SourceStatus{Git: out}
 }
 
-// showImage writes what a run that succeeded built, and says so.
+// showImage updates status with the image of a run that succeeded, and returns the message.
 func showImage(s *observation, o decision, done result,
 	status *api.AgentBuildStatus) (message string) {
 	image, platforms, err := o.run.Image()
-	if a := done.attested; a != nil { // of the spec as it is
+	if a := done.attested; a != nil { // The platforms are those of the current spec.
 		status.Attestation, status.Platforms = a, attestedPlatforms(s.build.Spec.Platforms, a)
 	}
 	switch a := status.Attestation; {
@@ -333,7 +332,7 @@ func showImage(s *observation, o decision, done result,
 		return "built and attested " + a.Image
 	case err == nil:
 		if status.BuiltImage != image {
-			status.Attestation = nil // it is of the image before
+			status.Attestation = nil // It is for the previous image.
 		}
 		status.BuiltImage, status.Platforms = image, platforms
 		return "built " + image
@@ -341,7 +340,7 @@ func showImage(s *observation, o decision, done result,
 	return "the run succeeded, but " + err.Error() + ", so builtImage stays as it was"
 }
 
-// attestedPlatforms of an image that was built for some, none where it was not.
+// attestedPlatforms returns the platforms of an attested image that was built for some, or nil.
 func attestedPlatforms(platforms []string, a *api.Attestation) (out []api.PlatformStatus) {
 	for _, p := range a.Platforms {
 		out = append(out, api.PlatformStatus{Platform: p.Platform, Digest: p.Digest})
@@ -369,7 +368,7 @@ func signedThings(a *api.Attestation) string {
 	return "the image, its SBOM and its provenance"
 }
 
-// judged says what the platform's policy thinks of an image.
+// judged returns the verdict of the platform's policy on an image, as a part of a sentence.
 func judged(v *api.PolicyVerdict) string {
 	switch {
 	case v == nil:
@@ -380,8 +379,7 @@ func judged(v *api.PolicyVerdict) string {
 	return fmt.Sprintf("; the policy %s accepts the image", v.Policy)
 }
 
-// verified returns the condition SourceVerified of a run. The reason is empty for a run without a
-// policy.
+// verified returns the condition SourceVerified of a run. Without a policy, the reason is empty.
 func verified(run runs.Run,
 	status *api.AgentBuildStatus) (reason, message string, is metav1.ConditionStatus) {
 	switch {

@@ -27,14 +27,12 @@ import (
 	"github.com/armature-dev/armature/render/process/metrics"
 )
 
-// Without Tekton's CRDs there are no runs, and no watch of runs can begin. Until they are there,
-// nothing is built, the readiness probe says why, and builds that are deleted are let go: else
-// they, and their namespaces, would stay for ever after Tekton was removed.
-
-// tektonPoll is how often Tekton's CRDs are looked for.
+// tektonPoll is how often the controller looks for Tekton's CRDs.
 const tektonPoll = 5 * time.Second
 
-// awaitTekton returns when the CRDs are there, or ctx ends.
+// awaitTekton waits until Tekton's CRDs are installed or ctx ends. Without them there are no runs,
+// and no watch of runs can begin. Until then nothing is built, the readiness probe says why, and
+// deleted builds lose their finalizers: without Tekton they and their namespaces would stay.
 func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, group string) error {
 	live, err := client.New(cfg, client.Options{Scheme: options.Scheme})
 	if err != nil {
@@ -56,14 +54,14 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 	}
 	installed.WithLabelValues().Set(0)
 	namespaces := slices.Sorted(maps.Keys(options.Cache.DefaultNamespaces))
-	// Each replica waits, and reads nothing from a cache, which could not begin.
+	// Each replica waits, without caches, which could not start.
 	options.LeaderElection, options.Cache = false, cache.Options{}
 	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return fmt.Errorf("setting up the wait for Tekton: %w", err)
 	}
-	ctx, there := context.WithCancel(ctx)
-	defer there()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	err = multi.Errors(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("tekton", func(*http.Request) error {
@@ -80,7 +78,7 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 				case <-time.After(tektonPoll):
 				}
 			}
-			there()
+			stop()
 			return nil
 		})),
 	)
@@ -90,7 +88,7 @@ func awaitTekton(ctx context.Context, cfg *rest.Config, options ctrl.Options, gr
 	return mgr.Start(ctx)
 }
 
-// releaseAll lets go the builds that are being deleted in some namespaces; none means all.
+// releaseAll releases the deleted builds of the namespaces; no namespaces means all.
 func releaseAll(ctx context.Context, live client.Client, namespaces []string, group string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -111,7 +109,7 @@ func releaseAll(ctx context.Context, live client.Client, namespaces []string, gr
 	return multi.Errors(errs...)
 }
 
-// release a build: its finalizer goes.
+// release removes the finalizer of a build.
 func release(ctx context.Context, c client.Writer, b *api.AgentBuild, group string) error {
 	before := b.DeepCopy()
 	if !controllerutil.RemoveFinalizer(b, api.Finalizer(group)) {
