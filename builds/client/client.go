@@ -26,23 +26,23 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Client is that of a cluster. It is the dynamic one: a generated clientset, as well as
-// controller-runtime, knows every kind of Kubernetes, and sets that up whenever any command starts.
+// Client is a client of a cluster. It is dynamic, because a generated clientset and
+// controller-runtime would set up every kind of Kubernetes at the start of each command.
 type Client struct {
 	dynamic.Interface
 	pods, tekton rest.Interface
-	// Namespace of the builds, "" for all.
+	// Namespace is the namespace of the builds; "" means all namespaces.
 	Namespace string
-	// Group of AgentBuild.
+	// Group is the API group of AgentBuild.
 	Group string
-	// BuildNamespace has the isolated runs, which are found by their annotations. If it is empty,
-	// the status of a build says where its run is: for whoever reads with rights of their own.
+	// BuildNamespace has the isolated runs, which are found by their annotations. It is empty for
+	// users who read with their own rights: the status of a build then says where its run is.
 	BuildNamespace string
-	// Door leads to isolated runs that may not be read where they are; nil for none.
+	// Door opens the door to isolated runs that the user may not read directly; nil means no door.
 	Door func() (Door, error)
 }
 
-// Connect to a cluster. Requests are sent as fast as the API server's own fairness permits.
+// Connect returns a client of a cluster. Only the API server's fairness limits its requests.
 func Connect(config *rest.Config, namespace, group string) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -75,7 +75,7 @@ func read[T any](answer runtime.Unstructured, err error) (*T, error) {
 	return into, err
 }
 
-// List the builds of the namespace.
+// List returns the builds of the namespace.
 func (c *Client) List(ctx context.Context) (list api.AgentBuildList, err error) {
 	found, err := read[api.AgentBuildList](c.builds(c.Namespace).List(ctx, metav1.ListOptions{}))
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Client) List(ctx context.Context) (list api.AgentBuildList, err error) 
 	return *found, nil
 }
 
-// Get a build of the namespace.
+// Get returns a build of the namespace.
 func (c *Client) Get(ctx context.Context, name string) (*api.AgentBuild, error) {
 	b, err := read[api.AgentBuild](c.builds(c.Namespace).Get(ctx, name, metav1.GetOptions{}))
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Client) Get(ctx context.Context, name string) (*api.AgentBuild, error) 
 	return b, nil
 }
 
-// Delete a build, with its runs.
+// Delete deletes a build with its runs.
 func (c *Client) Delete(ctx context.Context, name string) error {
 	if err := c.builds(c.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return c.failed(fmt.Sprintf("deleting AgentBuild %s/%s", c.Namespace, name), err)
@@ -105,9 +105,9 @@ func (c *Client) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// failed says what was attempted, and what to do where AgentBuild is not installed.
+// failed adds to an error what was attempted, and the remedy if AgentBuild is not installed.
 func (c *Client) failed(attempt string, err error) error {
-	// An API server that has no such resource answers otherwise than one without such an object.
+	// This cause distinguishes a missing resource from a missing object.
 	if apierrors.IsNotFound(err) &&
 		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return fmt.Errorf("%s: the cluster has no AgentBuild of %s\n"+
@@ -117,7 +117,7 @@ func (c *Client) failed(attempt string, err error) error {
 	return fmt.Errorf("%s: %w", attempt, err)
 }
 
-// Apply a build by server-side apply; the generation says which status is new.
+// Apply applies a build by server-side apply, and returns the generation of its new status.
 func (c *Client) Apply(ctx context.Context, b *api.AgentBuild) (int64, error) {
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
 	if err != nil {
@@ -136,12 +136,12 @@ func (c *Client) Apply(ctx context.Context, b *api.AgentBuild) (int64, error) {
 	return applied.GetGeneration(), nil
 }
 
-// Cancel a build: its run stops, and no other starts.
+// Cancel cancels a build: its run stops, and no other starts.
 func (c *Client) Cancel(ctx context.Context, b *api.AgentBuild) error {
 	return c.edit(ctx, b, true, map[string]string{})
 }
 
-// Rerun builds once more, from the revision as it is at a time.
+// Rerun requests another run of a build, from the current commit of its revision.
 func (c *Client) Rerun(ctx context.Context, b *api.AgentBuild, at time.Time) error {
 	return c.edit(ctx, b, nil, map[string]string{
 		api.RerunAnnotation(c.Group): at.UTC().Format(time.RFC3339Nano)})
@@ -164,8 +164,8 @@ func (c *Client) edit(ctx context.Context, b *api.AgentBuild, cancel any,
 	return nil
 }
 
-// LastRun of a build and its tasks, by the name of their task in the order in which the run
-// lists them. It is nil where it was cleaned up: status still has the tasks.
+// LastRun returns the last run of a build and its TaskRuns in the order of the run, each with the
+// name of its task. The run is nil if it was cleaned up; status still has the tasks.
 func (c *Client) LastRun(ctx context.Context,
 	b *api.AgentBuild) (*tektonv1.PipelineRun, []tektonv1.TaskRun, error) {
 	namespace, name := c.Place(b), b.Status.PipelineRunName
@@ -202,7 +202,7 @@ func (c *Client) LastRun(ctx context.Context,
 	return run, tasks, nil
 }
 
-// taskRuns of a build where its last run is.
+// taskRuns returns the TaskRuns that match a selector in the namespace of the build's last run.
 func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild,
 	selector string) ([]tektonv1.TaskRun, error) {
 	list, err := read[tektonv1.TaskRunList](c.Resource(taskRuns).Namespace(c.Place(b)).
@@ -214,7 +214,7 @@ func (c *Client) taskRuns(ctx context.Context, b *api.AgentBuild,
 	return list.Items, nil
 }
 
-// Place is the namespace of the build's last run.
+// Place returns the namespace of the build's last run.
 func (c *Client) Place(b *api.AgentBuild) string {
 	if c.BuildNamespace != "" && b.Status.PipelineRunNamespace != "" {
 		return c.BuildNamespace
@@ -222,16 +222,16 @@ func (c *Client) Place(b *api.AgentBuild) string {
 	return b.RunKey().Namespace
 }
 
-// isOf reports whether an object in another namespace than a build says that it is of a run of the
-// build. Who may write a build's status could name any run.
+// isOf reports whether an object is in the namespace of a build or its annotations name the build.
+// A user who may write the status of a build could name any run in it.
 func isOf(o metav1.Object, b *api.AgentBuild) bool {
 	a := o.GetAnnotations()
 	return o.GetNamespace() == b.Namespace || a[keys.AnnotationBuildUID] == string(b.UID) &&
 		a[keys.AnnotationBuildNamespace] == b.Namespace && a[keys.AnnotationBuild] == b.Name
 }
 
-// Tasks of the build's last run. The status of a finished run has all of them, including
-// skipped ones.
+// Tasks returns the tasks of the build's last run. The status of a finished run has all tasks,
+// including skipped ones.
 func (c *Client) Tasks(ctx context.Context, b *api.AgentBuild) (tasks []api.TaskStatus, err error) {
 	if len(b.Status.Tasks) > 0 {
 		return b.Status.Tasks, nil
@@ -249,8 +249,8 @@ var ErrNotBuilt = errors.New("the build did not succeed")
 // poll is how often the state of a followed build is read.
 const poll = time.Second
 
-// Await waits for the end of a build whose spec has a generation, and shows it whenever it may
-// have changed. A run that is tried again is not an end.
+// Await waits for the end of a build of at least the generation, and calls show whenever the build
+// may have changed. It continues to wait while a failed run is retried.
 func (c *Client) Await(ctx context.Context, b *api.AgentBuild, generation int64,
 	show func(now *api.AgentBuild)) error {
 	for {

@@ -14,31 +14,30 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// Pipeline is what is drawn of one pipeline. Equal pipelines result in equal bytes, and names in
-// them may be anything.
+// Pipeline is a pipeline to draw. Equal pipelines yield equal bytes. Names may have any characters.
 type Pipeline struct {
-	// Name is the build's.
+	// Name is the name of the build.
 	Name string
-	// Tasks of the pipeline in its order, followed by the finally tasks.
+	// Tasks are in the order of the pipeline, followed by the finally tasks.
 	Tasks []Task
 	// Results are lines, for example "image = $(tasks.push.results.image)".
 	Results []string
 }
 
-// Order of a task in its pipeline.
+// Order is the position of a task in its pipeline.
 type Order struct {
-	// After are the tasks that it waits for, by order or for a result.
+	// After are the tasks that it waits for, because of runAfter or a result.
 	After []string
-	// When lists the conditions that it runs under, for example "$(params.scan) in yes".
+	// When lists its conditions, for example "$(params.scan) in yes".
 	When    []string
 	Finally bool
-	// from are the edges that are drawn: the indices of the tasks in After, without those
-	// that another task in After waits for.
+	// from are the edges: the indices of the tasks in After, except those that another task in
+	// After waits for.
 	from   []int
 	column int
 }
 
-// PipelineOf reads a pipeline. Name is the build's.
+// PipelineOf reads a pipeline. name is the name of the build.
 func PipelineOf(name string, p *tektonv1.PipelineSpec) Pipeline {
 	out := Pipeline{Name: text.Printable(name)}
 	for t := range tekton.Tasks(p) {
@@ -63,8 +62,8 @@ func PipelineOf(name string, p *tektonv1.PipelineSpec) Pipeline {
 }
 
 // connect finds the edges and the columns. A task gets no edge to a task that it reaches through
-// another one, and is right of all that it waits for. Finally tasks are in the last column, and
-// tasks in a circle, which Tekton refuses, are somewhere.
+// another one, and is right of all tasks that it waits for. Finally tasks are in the last column.
+// The columns of tasks in a cycle, which Tekton refuses, are arbitrary.
 func connect(tasks []Task) {
 	number := map[string]int{}
 	for i, t := range tasks {
@@ -72,7 +71,7 @@ func connect(tasks []Task) {
 			number[t.Name] = i
 		}
 	}
-	above := make([]map[int]bool, len(tasks)) // what a task waits for, over one edge or more
+	above := make([]map[int]bool, len(tasks)) // the tasks that each waits for, also indirectly
 	var visit func(i int)
 	visit = func(i int) {
 		if above[i] != nil {
@@ -108,7 +107,7 @@ func connect(tasks []Task) {
 	}
 }
 
-// columns returns the tasks in the column of each.
+// columns groups the tasks by column.
 func columns(tasks []Task) (out [][]Task) {
 	for _, t := range tasks {
 		for len(out) <= t.column {
@@ -119,10 +118,10 @@ func columns(tasks []Task) (out [][]Task) {
 	return out
 }
 
-// Formats are the ways to draw.
+// Formats returns the formats of Write.
 func Formats() []string { return []string{"text", "mermaid"} }
 
-// Write draws pipelines in one of the Formats: one drawing for all of them.
+// Write writes one drawing of all pipelines in one of the Formats.
 func Write(w io.Writer, format string, pipelines []Pipeline) error {
 	var b strings.Builder
 	switch format {
@@ -138,7 +137,7 @@ func Write(w io.Writer, format string, pipelines []Pipeline) error {
 	return err
 }
 
-// lines has a line for each task, in the order of the pipeline.
+// lines writes a line for each task, in the order of the pipeline.
 func lines(b *strings.Builder, pipelines []Pipeline) {
 	for i := range pipelines {
 		p := &pipelines[i]
@@ -171,8 +170,8 @@ func lines(b *strings.Builder, pipelines []Pipeline) {
 	}
 }
 
-// mermaid draws a flowchart. The rules are from Mermaid's page on flowcharts: text in quotes, and
-// special characters as decimal entities, #34; for a quote.
+// mermaid writes a flowchart. By Mermaid's page on flowcharts, text is in quotes, and special
+// characters are decimal entities, for example #34; for a quote.
 func mermaid(b *strings.Builder, pipelines []Pipeline) {
 	b.WriteString("flowchart TD\n")
 	for n, p := range pipelines {
@@ -204,8 +203,8 @@ func mermaid(b *strings.Builder, pipelines []Pipeline) {
 	}
 }
 
-// id returns the name of a task in Mermaid: its own, if that is valid in Kubernetes, with a prefix,
-// because end is a keyword.
+// id returns the name of a task in Mermaid: the name of the task if it is valid in Kubernetes, with
+// a prefix because end is a keyword.
 func (p *Pipeline) id(task int) string {
 	name := p.Tasks[task].Name
 	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
@@ -215,8 +214,7 @@ func (p *Pipeline) id(task int) string {
 	return "t_" + strings.ReplaceAll(name, "-", "_")
 }
 
-// entities leaves what has a meaning neither to Mermaid, nor to the Markdown and HTML
-// in its labels.
+// entities replaces the characters that have a meaning to Mermaid, Markdown or HTML.
 func entities(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -16,20 +16,20 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Run is the last run of a build. The name is empty where there is none, or none any more.
+// Run is the last run of a build. The name is empty if the run does not exist.
 type Run struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Tasks that have begun, in the order of the run.
+	// Tasks are the tasks that have begun, in the order of the run.
 	Tasks []Task `json:"tasks"`
 }
 
-// Door opens an answer of a console, through which users who may get agentbuilds/log in the
-// namespace of a build read its isolated runs. The error is NotFound for an answer that the
-// console does not have.
+// Door sends a request to a console, through which users who may get agentbuilds/log in the
+// namespace of a build read its isolated runs. The error is NotFound if there is no answer.
 type Door func(ctx context.Context, path string, parameters url.Values) (io.ReadCloser, error)
 
-// doorTo what err says may not be read where it is. It is nil without an error.
+// doorTo returns the door to an isolated run if err says that the user may not read the run
+// directly. It returns nil without an error, and any other error as it is.
 func doorTo(c *Client, b *api.AgentBuild, err error) (Door, error) {
 	namespace := b.Status.PipelineRunNamespace
 	if err == nil || !apierrors.IsForbidden(err) || namespace == "" {
@@ -39,13 +39,12 @@ func doorTo(c *Client, b *api.AgentBuild, err error) (Door, error) {
 		return nil, fmt.Errorf("%w\n  hint: the run is in the platform's namespace %s: "+
 			"name the console with --catalog-server or ARMATURE_CATALOG, which shows it to "+
 			"whoever may get agentbuilds/log in namespace %s, or ask for the right to read runs "+
-			"and logs of pods in %s", err,
-			namespace, b.Namespace, namespace)
+			"and logs of pods in %s", err, namespace, b.Namespace, namespace)
 	}
 	return c.Door()
 }
 
-// Run reads the last run of a build, through the door where it may not be read otherwise.
+// Run reads the last run of a build, through the door if the user may not read it directly.
 func (c *Client) Run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
 	run, tasks, err := c.LastRun(ctx, b)
 	door, err := doorTo(c, b, err)
@@ -58,7 +57,7 @@ func (c *Client) Run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) 
 		out.Namespace, out.Name = run.Namespace, run.Name
 	}
 	for i := range tasks {
-		out.Tasks = append(out.Tasks, begun(&tasks[i]))
+		out.Tasks = append(out.Tasks, begunTask(&tasks[i]))
 	}
 	return out, nil
 }
@@ -76,12 +75,12 @@ func (d Door) run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
 	return out, nil
 }
 
-// DoorPath is where a console has the run of a build. The logs are below it, by pod and container.
+// DoorPath returns the path of a build's run in a console. Logs are below it, by pod and container.
 func DoorPath(namespace, name string) string {
 	return "/api/v1/builds/" + namespace + "/" + name + "/run"
 }
 
-// log reads a container's log, through the door where it may not be read otherwise.
+// log opens a container's log, through the door if the user may not read it directly.
 func (c *Client) log(
 	ctx context.Context, b *api.AgentBuild, pod, container string, options url.Values,
 ) (io.ReadCloser, error) {
@@ -101,8 +100,8 @@ func (c *Client) log(
 	return &pieces{Closer: body, json: json.NewDecoder(body)}, nil
 }
 
-// pieces of a log, as a door sends them: each a JSON text in base64. An empty one shows that the
-// log is still open, and null is its end; without it, something between the two has closed it.
+// pieces reads a log as a door sends it: each piece is a JSON string in base64. An empty piece
+// shows that the log is still open, and null ends it; without null, the connection was cut.
 type pieces struct {
 	io.Closer
 	json *json.Decoder
@@ -129,7 +128,7 @@ func (p *pieces) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// OpenLog reads the log of a container whose pod is of a run of the build; any other is NotFound.
+// OpenLog opens the log of a container in a pod of a run of the build. Any other is NotFound.
 func (r *Reader) OpenLog(
 	ctx context.Context, b *api.AgentBuild, pod, container string, options url.Values,
 ) (io.ReadCloser, error) {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,21 +23,20 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// LogOptions say which lines of logs are printed, and where.
+// LogOptions select the printed lines of logs, and the outputs.
 type LogOptions struct {
 	Out, Err io.Writer
 	// Follow goes on until the run ends.
 	Follow bool
-	// Task of the pipeline, "" for all of them.
+	// Task is the name of a task; "" means all tasks.
 	Task string
-	// Tail is how many lines of each step are printed, -1 for all of them.
+	// Tail is how many lines of each step are printed; -1 means all.
 	Tail int64
-	// Since is how old they may be, 0 for any age.
+	// Since is how old the lines may be; 0 means any age.
 	Since time.Duration
 }
 
-// Logs prints each step's log of a build's last run once; if it follows, it waits for those to
-// come.
+// Logs prints the log of each step of a build's last run once. To follow, it waits for later steps.
 func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 	p := &stepLogs{LogOptions: opt, ctx: ctx, printed: map[string]bool{}}
 	follow := opt.Follow
@@ -49,7 +47,7 @@ func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 		}
 		over := b.Over()
 		if follow && b.Status.ObservedGeneration < b.Generation {
-			over = false // status is of the previous spec
+			over = false // Status is of the previous spec.
 		}
 		if b.Status.PipelineRunName == "" && (over || !follow) {
 			return fmt.Errorf("AgentBuild %s/%s has no run: %s", b.Namespace, b.Name,
@@ -68,9 +66,9 @@ func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 		if first {
 			p.since = b.Status.LastBuildTime
 		}
-		// Once more when it is over: events of its tasks may be on their way.
+		// After the end, more events of the tasks may arrive.
 		if follow && !(first && over) {
-			if err := c.hear(p, b); err != nil {
+			if err := c.printNew(p, b); err != nil {
 				return err
 			}
 		}
@@ -80,11 +78,11 @@ func (c *Client) Logs(ctx context.Context, name string, opt LogOptions) error {
 	}
 }
 
-// hear prints what begins, until no event of a task arrives for a while. A watch
-// also reports a task that ends at once, and one whose run is deleted at once.
-func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
+// printNew prints the steps that begin, until no event of a task arrives for the duration poll.
+// Unlike a list, a watch also reports tasks that end quickly or are deleted quickly.
+func (c *Client) printNew(p *stepLogs, b *api.AgentBuild) error {
 	ctx := p.ctx
-	if p.watch != nil && p.watched != c.Place(b) { // the build had no run yet
+	if p.watch != nil && p.watched != c.Place(b) { // The build had no run yet.
 		p.watch.Stop()
 		p.watch = nil
 	}
@@ -94,7 +92,7 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 		door, refused := doorTo(c, b, err)
 		switch {
 		case door != nil, apierrors.IsForbidden(err) && b.Status.PipelineRunName == "":
-			// it is asked again, or where the run will be
+			// Logs asks the door again, or watches where the run will be.
 			tasks = watch.NewFake()
 		case refused != nil:
 			return fmt.Errorf("watching the tasks of AgentBuild %s/%s: %w", b.Namespace, b.Name, refused)
@@ -109,7 +107,7 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 			return nil
 		case event := <-p.watch.ResultChan():
 			u, ok := event.Object.(*unstructured.Unstructured)
-			if !ok { // API servers end a watch after a while, or when they restart
+			if !ok { // An API server ends watches after a while and when it restarts.
 				p.watch.Stop()
 				p.watch = nil
 				time.Sleep(poll)
@@ -119,32 +117,33 @@ func (c *Client) hear(p *stepLogs, b *api.AgentBuild) error {
 			if err != nil {
 				return fmt.Errorf("reading task %s: %w", u.GetName(), err)
 			}
+			// TaskRuns of earlier runs are left out.
 			if isOf(task, b) && !task.CreationTimestamp.Before(p.since) {
-				// else it is of a run before
 				task.Name = task.Labels[pipeline.PipelineTaskLabelKey]
-				p.task(task.Labels[pipeline.PipelineRunLabelKey], begun(task))
+				p.task(task.Labels[pipeline.PipelineRunLabelKey], begunTask(task))
 			}
 		}
 	}
 }
 
+// stepLogs prints the logs of steps, each once.
 type stepLogs struct {
 	LogOptions
 	ctx  context.Context
 	read func(pod, container string, options url.Values) (io.ReadCloser, error)
 
-	since   *metav1.Time    // when the run that is followed first was created
-	printed map[string]bool // tasks by run, and containers by pod
-	watch   watch.Interface // of the tasks
+	since   *metav1.Time    // creation of the first run that is followed
+	printed map[string]bool // printed tasks by run, and containers by pod
+	watch   watch.Interface // watch of the TaskRuns
 	watched string          // namespace of watch
-	streams sync.WaitGroup  // of the steps that are followed
+	streams sync.WaitGroup  // steps that are followed
 
-	mu     sync.Mutex // of what follows, and of the output
+	mu     sync.Mutex // guards failed and the output
 	failed error
 }
 
-// task prints the steps that have begun and were not printed yet. Steps that run
-// are printed side by side, since the next may be over before the first.
+// task prints the steps that have begun and are not printed yet. Running steps are printed in
+// parallel, because a later one may end before the first.
 func (p *stepLogs) task(run string, task Task) {
 	if p.Task != "" && p.Task != task.Name {
 		return
@@ -187,26 +186,18 @@ func (p *stepLogs) print(title string, open func() (io.ReadCloser, error)) {
 		return
 	}
 	if err == nil {
-		lines, line := bufio.NewReader(stream), []byte(nil)
-		for err == nil {
-			var part []byte
-			part, err = lines.ReadSlice('\n')
-			line = append(line, part...)
-			if errors.Is(err, bufio.ErrBufferFull) {
-				if err = nil; len(line) < maxLogLine {
-					continue
-				}
+		lines := bufio.NewScanner(stream)
+		lines.Buffer(nil, maxLogLine+1)
+		lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+			if n, line, err := bufio.ScanLines(data, atEOF); n > 0 || len(data) < maxLogLine {
+				return n, line, err
 			}
-			if len(line) > 0 {
-				p.say(p.Out, title,
-					strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
-				line = line[:0]
-			}
+			return len(data), data, nil
+		})
+		for lines.Scan() {
+			p.say(p.Out, title, lines.Text())
 		}
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		err = multi.Errors(err, stream.Close())
+		err = multi.Errors(lines.Err(), stream.Close())
 	}
 	if err != nil {
 		p.mu.Lock()
@@ -215,20 +206,20 @@ func (p *stepLogs) print(title string, open func() (io.ReadCloser, error)) {
 	}
 }
 
-// say a line in plain text: a build's author wrote it, not the one who reads it.
+// say prints a line as plain text, because its author is not trusted by the reader's terminal.
 func (p *stepLogs) say(out io.Writer, title, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(out, "[%s] %s\n", title, text.Plain(line))
 }
 
-// end waits for the steps that are followed, and reports which logs were deleted with their run.
-func (p *stepLogs) end(b *api.AgentBuild, gone bool) error {
+// end waits for the followed steps, and reports which logs were deleted with their run.
+func (p *stepLogs) end(b *api.AgentBuild, deleted bool) error {
 	p.streams.Wait()
 	if p.watch != nil {
 		p.watch.Stop()
 	}
-	if gone && b.Over() {
+	if deleted && b.Over() {
 		if len(p.printed) == 0 {
 			return errors.New("the run and its logs are gone\n  hint: spec.cleanupAfterBuild: " +
 				"false or a retention limit keeps them")

@@ -49,7 +49,7 @@ func TestBuildLogsLongLine(t *testing.T) {
 		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 	p := reading(t, pods, &out)
 	task.Name = "sbom"
-	p.task("run", begun(task))
+	p.task("run", begunTask(task))
 	if p.failed != nil {
 		t.Fatal(p.failed)
 	}
@@ -304,7 +304,7 @@ func TestBuildLogsArePlain(t *testing.T) {
 	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say",
 		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 	p := reading(t, pods, &out)
-	p.task("run", begun(task))
+	p.task("run", begunTask(task))
 	if p.failed != nil {
 		t.Fatal(p.failed)
 	}

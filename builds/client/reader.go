@@ -15,38 +15,38 @@ import (
 	"github.com/armature-dev/armature/render/process"
 )
 
-// Reader reads what pages show. Who asks for the same within a moment shares one answer, so
-// that a page that many look at costs the API server no more than one that nobody does.
+// Reader reads what pages show. Callers that ask for the same within a moment share one answer, so
+// that the number of readers of a page does not increase the load of the API server.
 type Reader struct {
 	*Client
 	recent *cache.LRUExpireCache
 	asking singleflight.Group
-	slots  chan struct{} // of requests under way
+	slots  chan struct{} // one element for each request under way
 }
 
-// Bounds of a reader: answers that are remembered, requests at once, and the time that one may
-// take.
+// maxRecent bounds the cached answers, maxAsking the requests at the same time, and patience the
+// duration of a request.
 const (
 	maxRecent = 256
 	maxAsking = 16
 	patience  = 5 * time.Second
 )
 
-// Bounds of a log: on a page, which is sent again as it grows, and as a file; and how much of it
-// is read to find its last lines.
+// These constants bound a log on a page, which is sent again as it grows, and in a file. maxLogRead
+// bounds the bytes that are read to find the last lines.
 const (
 	pageLines, pageBytes = 500, 64 << 10
 	fileLines, fileBytes = 5000, 512 << 10
 	maxLogRead           = 16 << 20
 )
 
-// How long an answer counts: of what changes, and of what does not.
+// moment is how long an answer that may change is cached, and while how long another is.
 const (
 	moment = 2 * time.Second
 	while  = 30 * time.Second
 )
 
-// NewReader of the builds of a cluster.
+// NewReader returns a Reader of the builds of a cluster.
 func NewReader(config *rest.Config, group string) (*Reader, error) {
 	c, err := Connect(config, "", group)
 	if err != nil {
@@ -56,14 +56,14 @@ func NewReader(config *rest.Config, group string) (*Reader, error) {
 		slots: make(chan struct{}, maxAsking)}, nil
 }
 
-// answer that is shared.
+// answer is a shared answer.
 type answer[T any] struct {
 	value T
 	err   error
 }
 
-// Share an answer among all who ask for its key within a time. One who asked first may leave before
-// it is there.
+// Share calls ask once for all callers with the same key, and caches the answer for a time. The
+// request continues if the first caller leaves.
 func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duration,
 	ask func(context.Context) (T, error)) (T, error) {
 	if have, ok := r.recent.Get(key); ok {
@@ -82,7 +82,7 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 			lasts = moment
 		}
 		r.recent.Add(key, a, lasts)
-		// what nobody asks for again takes no memory
+		// An expired answer would stay in memory until its key is asked for again.
 		time.AfterFunc(lasts, func() { r.recent.Remove(key) })
 		return a, nil
 	})
@@ -95,7 +95,7 @@ func Share[T any](ctx context.Context, r *Reader, key string, lasts time.Duratio
 	}
 }
 
-// enter waits until there is a slot for a request.
+// enter waits for a slot of a request. The caller has to call leave.
 func (r *Reader) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -105,7 +105,7 @@ func (r *Reader) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// View of a build's last run.
+// View returns the view of a build's last run.
 func (r *Reader) View(ctx context.Context, b *api.AgentBuild) (View, error) {
 	lasts := moment
 	if b.Over() {
@@ -118,13 +118,13 @@ func (r *Reader) View(ctx context.Context, b *api.AgentBuild) (View, error) {
 		})
 }
 
-// History of a build: the runs that there still are, newest first.
+// History returns the existing runs of a build, newest first.
 func (r *Reader) History(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
 	return Share(ctx, r, "runs/"+b.Namespace+"/"+b.Name+"/"+b.ResourceVersion, 5*moment,
 		func(ctx context.Context) ([]runs.Run, error) { return r.Runs(ctx, b) })
 }
 
-// Log is the end of a step's log, for a page.
+// Log returns the end of a step's log for a page.
 func (r *Reader) Log(ctx context.Context, namespace, pod string, step Step) (Text, error) {
 	lasts := 10 * time.Minute
 	if step.State == "Running" {
@@ -136,7 +136,7 @@ func (r *Reader) Log(ctx context.Context, namespace, pod string, step Step) (Tex
 		})
 }
 
-// WholeLog is the end of a step's log, for a file.
+// WholeLog returns the end of a step's log for a file.
 func (r *Reader) WholeLog(ctx context.Context, namespace, pod string, step Step) (Text, error) {
 	leave, err := r.enter(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -28,45 +29,44 @@ import (
 	"github.com/armature-dev/armature/functions/api/keys"
 )
 
-// View of a build's last run.
+// View is what pages show of a build's last run.
 type View struct {
-	// Tasks in the order of the pipeline.
+	// Tasks are in the order of the pipeline.
 	Tasks []Task
-	// Columns are the tasks as they follow one another.
+	// Columns are the tasks by their column; a task is right of the tasks that it waits for.
 	Columns [][]Task
-	// Params of its tasks.
+	// Params are the parameters of the tasks.
 	Params []Param
 }
 
-// Task of a run.
+// Task is a task of a run.
 type Task struct {
 	api.TaskStatus
 	Order `json:"-"`
-	// Pod that runs its steps; empty before it has one.
+	// Pod is the pod of its steps; empty before the pod exists.
 	Pod   string `json:"pod,omitempty"`
 	Steps []Step `json:"steps,omitempty"`
 }
 
-// Step of a task.
+// Step is a step of a task.
 type Step struct {
 	Name      string `json:"name"`
 	Container string `json:"container"`
 	// State is Pending, Running, Succeeded or Failed.
 	State    string `json:"state"`
 	ExitCode int32  `json:"exitCode,omitempty"`
-	// Start and End are zero where they are still to come.
+	// Start and End are zero until the step starts and ends.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
 }
 
-// Took is how long a task took; zero while it runs.
+// Took returns how long the task took; zero while it runs.
 func (t Task) Took() time.Duration { return took(t.StartTime, t.CompletionTime) }
 
-// Began is when a task began; zero before that.
+// Began returns when the task began, or the zero time.
 func (t Task) Began() time.Time { return ptr.Deref(t.StartTime, metav1.Time{}).Time }
 
-// ViewOf returns the view of a build's last run. The run is nil where it is gone: the build's
-// status then has the tasks.
+// ViewOf returns the view of a build's last run. If run is nil, the tasks are those of the status.
 func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun) View {
 	v := View{}
 	if spec := pipelineOf(run); spec != nil {
@@ -86,7 +86,7 @@ func ViewOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskR
 	return v
 }
 
-// pipelineOf a run, as Tekton resolved it; nil where it has not, or there is no run.
+// pipelineOf returns the pipeline of a run, as Tekton resolved it, or nil.
 func pipelineOf(run *tektonv1.PipelineRun) *tektonv1.PipelineSpec {
 	if run == nil {
 		return nil
@@ -94,8 +94,8 @@ func pipelineOf(run *tektonv1.PipelineRun) *tektonv1.PipelineSpec {
 	return cmp.Or(run.Status.PipelineSpec, run.Spec.PipelineSpec)
 }
 
-// taskOf a run by its name: the status of a finished build has more than its TaskRun, and a
-// task that was skipped has none.
+// taskOf returns the task of a run by its name. It prefers the status of a finished build, which
+// has more than the TaskRun; a skipped task has no TaskRun.
 func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskRun, name string) Task {
 	t := Task{TaskStatus: api.TaskStatus{Name: name, State: "Pending"}}
 	for _, s := range run.Status.SkippedTasks {
@@ -105,7 +105,7 @@ func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskR
 	}
 	for i := range tasks {
 		if tasks[i].Name == name {
-			t = begun(&tasks[i])
+			t = begunTask(&tasks[i])
 		}
 	}
 	for _, s := range b.Status.Tasks {
@@ -116,8 +116,8 @@ func taskOf(b *api.AgentBuild, run *tektonv1.PipelineRun, tasks []tektonv1.TaskR
 	return t
 }
 
-// begun is a task that has a TaskRun.
-func begun(run *tektonv1.TaskRun) Task {
+// begunTask returns the task of a TaskRun, whose name is that of the task.
+func begunTask(run *tektonv1.TaskRun) Task {
 	t := Task{TaskStatus: failure.TaskState(run.Name, run), Pod: run.Status.PodName}
 	for _, s := range run.Status.Steps {
 		t.Steps = append(t.Steps, stepOf(s))
@@ -140,7 +140,7 @@ func stepOf(s tektonv1.StepState) Step {
 	return out
 }
 
-// Param of a task, and where its value comes from.
+// Param is a parameter of a task with the origin of its value.
 type Param struct {
 	Task, Name, Value string
 	// From is "this build, for the step", "this build", a field of its spec, "an earlier spec of
@@ -148,8 +148,8 @@ type Param struct {
 	From string
 }
 
-// paramsOf returns those of a task. The run has the values, and the build as it is now says which
-// of them it gave.
+// paramsOf returns the parameters of a task. The run has the values, and the current spec of the
+// build says which of them it sets.
 func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun,
 	task *tektonv1.PipelineTask) (out []Param) {
 	given := map[string]tektonv1.ParamValue{}
@@ -180,14 +180,14 @@ func paramsOf(b *api.AgentBuild, run *tektonv1.PipelineRun,
 	return out
 }
 
-// origin returns where a run has the value of a task's parameter from.
+// origin returns where the value of a task's parameter comes from.
 func origin(b *api.AgentBuild, task, name string, value tektonv1.ParamValue) string {
 	text := valueText(value)
 	if strings.Contains(text, "$(tasks.") {
 		return "another task"
 	}
 	differs := false
-	look := func(params []api.Parameter) bool {
+	sets := func(params []api.Parameter) bool {
 		p := templates.Find(params, name)
 		if p == nil {
 			return false
@@ -198,11 +198,11 @@ func origin(b *api.AgentBuild, task, name string, value tektonv1.ParamValue) str
 	}
 	if pipeline := b.Spec.Pipeline; pipeline != nil {
 		for _, step := range pipeline.Steps {
-			if step.Name == task && look(step.Parameters) {
+			if step.Name == task && sets(step.Parameters) {
 				return "this build, for the step"
 			}
 		}
-		if look(pipeline.Parameters) {
+		if sets(pipeline.Parameters) {
 			return "this build"
 		}
 	}
@@ -218,29 +218,28 @@ func valueText(v tektonv1.ParamValue) string {
 		return strings.Join(v.ArrayVal, "\n")
 	case tektonv1.ParamTypeObject:
 		var lines []string
-		for key, value := range v.ObjectVal {
-			lines = append(lines, key+": "+value)
+		for _, key := range slices.Sorted(maps.Keys(v.ObjectVal)) {
+			lines = append(lines, key+": "+v.ObjectVal[key])
 		}
-		slices.Sort(lines)
 		return strings.Join(lines, "\n")
 	}
 	return v.StringVal
 }
 
-// Bounds of a history: the runs of a build that are read, those that are asked for at once, and
-// the bytes of these.
+// maxRuns bounds the runs of a build that are read, runsPage the runs of one request, and
+// maxRunsBytes the bytes of its answer.
 const (
 	maxRuns      = 50
 	runsPage     = 5
 	maxRunsBytes = 16 << 20
 )
 
-// Runs of a build that there still are where its last run is, newest first.
+// Runs returns the existing runs of a build in the namespace of its last run, newest first.
 func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error) {
 	var all runs.PipelineRunList
 	for more := true; more && len(all.Items) < maxRuns; {
 		page, err := c.listRuns(ctx, b, func(r *rest.Request) {
-			r.Param("limit", fmt.Sprint(runsPage)) // one may have more than a megabyte
+			r.Param("limit", fmt.Sprint(runsPage)) // A run may have more than a megabyte.
 			if all.Continue != "" {
 				r.Param("continue", all.Continue)
 			}
@@ -254,7 +253,7 @@ func (c *Client) Runs(ctx context.Context, b *api.AgentBuild) ([]runs.Run, error
 	return c.ofBuild(b, &all), nil
 }
 
-// newest is the name of a build's last run, by what all of them say about themselves; "" for none.
+// newest returns the name of a build's last run by the annotations of its runs, or "".
 func (c *Client) newest(ctx context.Context, b *api.AgentBuild) (string, error) {
 	list, err := c.listRuns(ctx, b, func(r *rest.Request) {
 		r.SetHeader("Accept",
@@ -266,7 +265,7 @@ func (c *Client) newest(ctx context.Context, b *api.AgentBuild) (string, error) 
 	return "", err
 }
 
-// ofBuild returns those of the runs where a build's last run is that are the build's, newest first.
+// ofBuild returns the runs of a build from a list of the namespace of its last run, newest first.
 func (c *Client) ofBuild(b *api.AgentBuild, all *runs.PipelineRunList) []runs.Run {
 	return runs.Pick(all, func(run *runs.PipelineRun) bool {
 		if c.Place(b) == b.Namespace {
@@ -276,8 +275,8 @@ func (c *Client) ofBuild(b *api.AgentBuild, all *runs.PipelineRunList) []runs.Ru
 	})
 }
 
-// selector of a build's runs in a namespace and of their tasks. In the platform's there may be
-// many builds of a name.
+// selector returns the label selector of a build's runs and TaskRuns in a namespace. The platform's
+// namespace may have the runs of several builds of the same name.
 func selector(b *api.AgentBuild, namespace string) string {
 	of := labels.Set{compose.LabelManagedBy: compose.ManagedBy,
 		keys.LabelBuild: compose.LabelValue(b.Name)}
@@ -287,7 +286,7 @@ func selector(b *api.AgentBuild, namespace string) string {
 	return of.String()
 }
 
-// listRuns sends a request for runs of a build.
+// listRuns lists runs of a build. set adds parameters to the request.
 func (c *Client) listRuns(ctx context.Context, b *api.AgentBuild,
 	set func(*rest.Request)) (page runs.PipelineRunList, err error) {
 	request := c.tekton.Get().Namespace(c.Place(b)).Resource("pipelineruns").
@@ -301,7 +300,7 @@ func (c *Client) listRuns(ctx context.Context, b *api.AgentBuild,
 	return page, json.NewDecoder(io.LimitReader(raw, maxRunsBytes)).Decode(&page)
 }
 
-// StepLog reads the log of a container, with the options that the API has for that.
+// StepLog opens the log of a container, with the log options of the Kubernetes API.
 func (c *Client) StepLog(ctx context.Context, namespace, pod, container string,
 	options url.Values) (io.ReadCloser, error) {
 	request := c.pods.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("log").
@@ -312,7 +311,7 @@ func (c *Client) StepLog(ctx context.Context, namespace, pod, container string,
 	return request.Stream(ctx)
 }
 
-// Record an event about a build: who did what with it by which program.
+// Record creates an event about a build, which says who did what with which program.
 func (c *Client) Record(ctx context.Context, b *api.AgentBuild,
 	program, reason, action, note string, at time.Time) error {
 	event := &unstructured.Unstructured{Object: map[string]any{
@@ -334,7 +333,7 @@ func (c *Client) Record(ctx context.Context, b *api.AgentBuild,
 	return nil
 }
 
-// With returns the client of a namespace.
+// With returns a copy of the client for a namespace.
 func (c *Client) With(namespace string) *Client {
 	out := *c
 	out.Namespace = namespace

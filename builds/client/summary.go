@@ -12,13 +12,13 @@ import (
 	"github.com/armature-dev/armature/builds/api"
 )
 
-// Summary of a build for a list.
+// Summary is what lists show of a build.
 type Summary struct{ *api.AgentBuild }
 
-// Phase in a word.
+// Phase returns the phase of the build; Pending before it has one.
 func (s Summary) Phase() string { return cmp.Or(string(s.Status.Phase), string(api.PhasePending)) }
 
-// Reason of the phase in a word, where it says more; otherwise empty.
+// Reason returns the reason of the condition Ready if it differs from the phase, or "".
 func (s Summary) Reason() string {
 	if c := meta.FindStatusCondition(s.Status.Conditions, api.ConditionReady); c != nil &&
 		c.Reason != s.Phase() {
@@ -27,7 +27,7 @@ func (s Summary) Reason() string {
 	return ""
 }
 
-// Commit that the last run builds; empty where it is not known.
+// Commit returns the commit of the last run, or "" if it is not known.
 func (s Summary) Commit() string {
 	if s.Status.Source == nil {
 		return ""
@@ -35,7 +35,7 @@ func (s Summary) Commit() string {
 	return s.Status.Source.Git.CommitSHA
 }
 
-// At is when the build last ended or began.
+// At returns when the build last ended or began.
 func (s Summary) At() time.Time {
 	began, ended := s.Status.LastBuildTime, s.Status.CompletionTime
 	switch {
@@ -47,7 +47,7 @@ func (s Summary) At() time.Time {
 	return s.CreationTimestamp.Time
 }
 
-// Took is how long the last run took; zero while it runs.
+// Took returns how long the last run took; zero while it runs.
 func (s Summary) Took() time.Duration { return took(s.Status.StartTime, s.Status.CompletionTime) }
 
 func took(began, ended *metav1.Time) time.Duration {
@@ -70,8 +70,8 @@ func (s Summary) Mentions(words []string) bool {
 	})
 }
 
-// Choose the task whose log is shown: the one that is asked for, or else that which failed, or
-// runs, or began last. It is empty where none has begun.
+// Choose returns the task whose log is shown: the requested one, or else the one that failed, or
+// runs, or began last. It is empty if no task has begun.
 func (v View) Choose(b *api.AgentBuild, asked string) string {
 	has := func(name string) bool {
 		return name != "" &&

@@ -14,18 +14,18 @@ import (
 // Text is the end of a log, as a page shows it.
 type Text struct {
 	Lines []string
-	// Cut says what of the log is not in it; empty for nothing.
+	// Cut says which part of the log Lines has; empty means all.
 	Cut string
 }
 
-// maxLine is how much of a line is shown, in bytes.
+// maxLine bounds what is shown of a line, in bytes.
 const maxLine = 8 << 10
 
-// ansi are the sequences that steer a terminal: CSI, OSC up to its end, and the short ones.
+// ansi matches the escape sequences of a terminal: CSI, OSC up to its end, and the short ones.
 var ansi = text.Pattern(`\x1b(\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)?|[ -/]*[0-~])`)
 
-// Clean is a line of a log without what steers a terminal. What a carriage return overwrote is
-// left out, as on a terminal; any other control character is shown as a code.
+// Clean returns a line of a log without escape sequences. It leaves out text that a carriage return
+// overwrites on a terminal, and shows any other control character as a code.
 func Clean(line []byte) string {
 	content := strings.TrimRight(ansi().ReplaceAllString(string(line), ""), "\r\n")
 	if at := strings.LastIndexByte(content, '\r'); at >= 0 {
@@ -34,8 +34,8 @@ func Clean(line []byte) string {
 	return text.Plain(content)
 }
 
-// ReadText reads the last lines of a log, at most so many and so many bytes, from a reader that
-// has at most limit bytes of it.
+// ReadText reads the last lines of a log, at most lines of them and size bytes. It reads at most
+// limit bytes of the log.
 func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
 	var t Text
 	var bytesRead, kept, skipped int
@@ -51,7 +51,7 @@ func ReadText(log io.Reader, lines, size, limit int) (Text, error) {
 			return t, fmt.Errorf("reading a log: %w", err)
 		}
 		bytesRead += len(line) + 1
-		for long && len(line) > maxLine-utf8.UTFMax && !utf8.Valid(line) { // not amid a character
+		for long && len(line) > maxLine-utf8.UTFMax && !utf8.Valid(line) { // Keep characters whole.
 			line = line[:len(line)-1]
 		}
 		content := Clean(line)

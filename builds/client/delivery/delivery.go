@@ -1,5 +1,5 @@
-// Package delivery follows an agent from the commit that was built to the pods that run it, and
-// finds where that stands still. It is pure: a command or a page reads the cluster.
+// Package delivery follows an agent from the built commit to the pods that run it, and finds the
+// first step that is not done. It is pure: a command or a page reads the cluster.
 package delivery
 
 import (
@@ -21,28 +21,28 @@ import (
 	"github.com/armature-dev/armature/render/deliver/status"
 )
 
-// State of a link.
+// State is the state of a link.
 type State string
 
-// The states. What follows a link that is not Done is Waiting for it.
+// The states. The links after one that is not Done are Waiting.
 const (
 	Done    State = "Done"
 	Waiting State = "Waiting"
 	Failed  State = "Failed"
 )
 
-// Link is one step on the way.
+// Link is one step of the delivery.
 type Link struct {
 	// Name is commit, run, image, attestation, lock, workload or pods.
 	Name  string `json:"name"`
 	State State  `json:"state"`
-	// What it is: a commit, a run, an image, a pull request.
+	// What is the object: a commit, a run, an image or a pull request.
 	What string `json:"what,omitempty"`
-	// Why it is not done, with the remedy after "hint: ".
+	// Why is the reason why it is not done, with the remedy after "hint: ".
 	Why string `json:"why,omitempty"`
 }
 
-// Chain of one workload.
+// Chain is the delivery of one workload.
 type Chain struct {
 	Namespace string `json:"namespace"`
 	Workload  string `json:"workload"`
@@ -50,25 +50,26 @@ type Chain struct {
 	Links     []Link `json:"links"`
 }
 
-// Workload that runs an image.
+// Workload is a workload that runs an image.
 type Workload struct {
 	Namespace, Kind, Name string
-	// Package that was applied, as NAME; empty if it is not known.
+	// Package is the NAME of the package that was applied; empty if it is not known.
 	Package string
-	// Images of its containers.
+	// Images are the images of its containers.
 	Images []string
-	// Ready pods of those that there should be.
+	// Ready and Desired are numbers of pods.
 	Ready, Desired int
 }
 
-// WorkloadOf an object, with the pods that the report counts. Of a workload that no render
-// injected, its own status counts them.
+// WorkloadOf returns the Workload of an object, with the numbers of pods from the report. Without
+// injection, the numbers are from the status of the workload.
 func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	w := Workload{Namespace: o.GetNamespace(), Kind: o.GetKind(), Name: o.GetName(),
 		Package: o.GetLabels()[keys.LabelName]}
 	var pod corev1.PodSpec
 	spec, _, _ := unstructured.NestedMap(o.Object, workload.SpecOf(o.GetKind())...)
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod) // the API server checked it
+	// The API server has checked the spec.
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod)
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		w.Images = append(w.Images, c.Image)
 	}
@@ -86,14 +87,14 @@ func WorkloadOf(o *unstructured.Unstructured, report status.Report) Workload {
 	}
 	for _, x := range report.Workloads {
 		if x.Namespace == w.Namespace && x.Name.Name == w.Name && x.Kind == w.Kind {
-			w.Ready, w.Desired = x.Ready, max(x.Pods, w.Desired) // there may be no pod yet
+			w.Ready, w.Desired = x.Ready, max(x.Pods, w.Desired) // There may be no pod yet.
 		}
 	}
 	return w
 }
 
-// BuildOf returns the AgentBuild of a workload: the one whose image it runs, of any digest, or else
-// the one of its name, or nil.
+// BuildOf returns the AgentBuild of a workload: the build of its image with any digest, or else the
+// build of the same name, or nil.
 func BuildOf(w Workload, builds []api.AgentBuild) *api.AgentBuild {
 	var named *api.AgentBuild
 	for i, b := range builds {
@@ -112,7 +113,7 @@ func BuildOf(w Workload, builds []api.AgentBuild) *api.AgentBuild {
 	return named
 }
 
-// repository of an image, without tag and digest.
+// repository returns an image without tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") {
@@ -132,7 +133,7 @@ func UpdateOf(b *api.AgentBuild, all []updates.ImageUpdate) *updates.ImageUpdate
 	return nil
 }
 
-// Of a workload and its build; u is nil if no ImageUpdate writes its image.
+// Of returns the chain of a workload and its build. u is nil if no ImageUpdate writes the image.
 func Of(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Chain {
 	c := Chain{Namespace: w.Namespace, Workload: w.Kind + "/" + w.Name, Build: b.Name}
 	attested := meta.FindStatusCondition(b.Status.Conditions, api.ConditionAttested)
@@ -154,7 +155,7 @@ func Of(w Workload, b *api.AgentBuild, u *updates.ImageUpdate) Chain {
 	return c
 }
 
-// Stop is the first link that is not done; nil if all are.
+// Stop returns the first link that is not done, or nil.
 func (c Chain) Stop() *Link {
 	for i, l := range c.Links {
 		if l.State != Done {
@@ -174,17 +175,14 @@ func commit(b *api.AgentBuild) Link {
 
 func run(b *api.AgentBuild, attested *metav1.Condition) Link {
 	l := Link{"run", Waiting, b.Status.PipelineRunName, b.Status.Message}
-	switch b.Status.Phase {
-	case api.PhaseSucceeded:
-		l.State = Done
-	case api.PhaseFailed, api.PhaseCancelled:
+	failed := b.Status.Phase == api.PhaseFailed || b.Status.Phase == api.PhaseCancelled
+	switch {
+	// After a failed attestation, the run itself has succeeded.
+	case failed && attested != nil && attested.Status == metav1.ConditionFalse,
+		b.Status.Phase == api.PhaseSucceeded:
+		l.State, l.Why = Done, ""
+	case failed:
 		l.State = Failed
-		if attested != nil && attested.Status == metav1.ConditionFalse {
-			l.State = Done // it is the attestation that failed
-		}
-	}
-	if l.State == Done {
-		l.Why = ""
 	}
 	return l
 }
@@ -196,7 +194,7 @@ func image(b *api.AgentBuild) Link {
 	return Link{"image", Done, b.Status.BuiltImage, ""}
 }
 
-// attestation as status claims it. c is nil for a mode that is not attested.
+// attestation returns the attestation as status claims it. c is nil if the mode is not attested.
 func attestation(b *api.AgentBuild, c *metav1.Condition) Link {
 	l := Link{Name: "attestation", State: Done}
 	if c == nil || b.Status.Attestation != nil {
