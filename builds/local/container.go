@@ -33,20 +33,21 @@ import (
 	"github.com/armature-dev/armature/builds/local/tcpproxy"
 )
 
-// Bounds of the output of a step, in bytes, and how many last lines of each stream an error has.
+// maxLine and maxOutput bound the output of a step in bytes. lastLines is how many lines of each
+// stream an error has.
 const (
 	maxLine   = 64 << 10
 	maxOutput = 16 << 20
 	lastLines = failure.Lines
 )
 
-// image that steps run in.
+// image is an image that steps run in.
 type image struct {
 	ref    gateway.Reference
 	config ocispec.ImageConfig
 }
 
-// imageOf a reference, which is fetched once for a run.
+// imageOf returns the image of a reference. It fetches an image once for a run.
 func (r *runner) imageOf(name string) (*image, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -87,7 +88,7 @@ func (r *runner) fetch(named reference.Named) (*image, error) {
 	return &image{ref, file.Config}, err
 }
 
-// step runs one in a container. It ends with the container, whatever the step left running.
+// step runs a step in a container. All processes that it leaves end with the container.
 func (r *runner) step(ctx context.Context, t *task, own string, index int, s *tektonv1.Step) error {
 	fail := func(because string, last ...string) error {
 		if cause := context.Cause(ctx); cause != nil {
@@ -110,11 +111,10 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 		return fail(err.Error())
 	}
 	env, known, secretEnv := environment(image.config.Env, s.Env)
-	for _, e := range secretEnv { // without which BuildKit would end all processes of the run
+	for _, e := range secretEnv { // A missing one would make BuildKit end all processes of the run.
 		if _, err := r.GetSecret(ctx, e.ID); err != nil && !e.Optional {
-			return fail(
-				fmt.Sprintf("reads %s for its variable %s, and the folder of --secret does not "+
-					"have that key", e.ID, e.Name))
+			return fail(fmt.Sprintf("reads %s for its variable %s, and the folder of --secret "+
+				"does not have that key", e.ID, e.Name))
 		}
 	}
 	arguments := command(t, index, s, image.config, known)
@@ -146,8 +146,8 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	output := &lines{pass: func(line string) {
 		r.report(Event{Task: t.Name, Step: s.Name, Line: line})
 	}}
-	// A limit that passes while the process starts ends it once it has started: BuildKit's client
-	// receives no message of any process of the run any more after a Start that is given up.
+	// Start has the context of the run: after a canceled Start, BuildKit's client receives no more
+	// messages of any process of the run. A timeout during Start takes effect after Start.
 	process, err := box.Start(r.ctx,
 		gateway.StartRequest{Args: arguments, Env: env, SecretEnv: secretEnv, User: user, Cwd: dir,
 			Stdout: output.stream(), Stderr: output.stream()})
@@ -168,7 +168,7 @@ func (r *runner) step(ctx context.Context, t *task, own string, index int, s *te
 	return nil
 }
 
-// wait for a process, or for the end of a context, which ends the container.
+// wait waits for the end of a process, or of a context, after which the caller ends the container.
 func wait(ctx context.Context, process gateway.ContainerProcess) error {
 	ended := make(chan error, 1)
 	go func() { ended <- process.Wait() }()
@@ -180,10 +180,9 @@ func wait(ctx context.Context, process gateway.ContainerProcess) error {
 	}
 }
 
-// userOf a step, as "UID:GID" or as the image names it; uid is -1 where that is not known.
-// The group is that of the pod's volumes where nobody sets one, so that steps can change
-// each other's files, as fsGroup lets them; a builder of Cloud Native Buildpacks insists on
-// its own, $CNB_GROUP_ID.
+// userOf returns the user of a step, as "UID:GID" or as the image names it; uid is -1 if it is not
+// known. Without a group, it is the fsGroup of the pod, so that steps can change each other's
+// files. The builders of Cloud Native Buildpacks require their own group, $CNB_GROUP_ID.
 func userOf(pod *corev1.PodSecurityContext, s *tektonv1.Step,
 	image ocispec.ImageConfig) (user string, uid, gid int, err error) {
 	own := securityOf(s)
@@ -219,8 +218,8 @@ func userOf(pod *corev1.PodSecurityContext, s *tektonv1.Step,
 	return user, uid, max(gid, 0), nil
 }
 
-// environment of a step over that of its image, and the variables that the step's own words can
-// refer to.
+// environment returns the environment of a step on top of that of its image, the variables that its
+// commands and arguments can refer to, and those with values from Secrets.
 func environment(ofImage []string, own []corev1.EnvVar) (env []string, known map[string]string,
 	secret []*pb.SecretEnv) {
 	env, known = slices.Clone(ofImage), map[string]string{}
@@ -243,8 +242,8 @@ func environment(ofImage []string, own []corev1.EnvVar) (env []string, known map
 
 var variable = regexp.MustCompile(`\$\$|\$\([A-Za-z_.-][A-Za-z0-9_.-]*\)`)
 
-// expand replaces $(NAME) as Kubernetes does in commands, arguments and variables: $$ is $,
-// and what is not known stays.
+// expand replaces $(NAME) as Kubernetes does in commands, arguments and variables: $$ becomes $,
+// and unknown variables stay.
 func expand(text string, known map[string]string) string {
 	return variable.ReplaceAllStringFunc(text, func(found string) string {
 		if found == "$$" {
@@ -257,6 +256,8 @@ func expand(text string, known map[string]string) string {
 	})
 }
 
+// command returns the command line of a step: its script, or its command and arguments with the
+// defaults of its image.
 func command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig,
 	known map[string]string) []string {
 	command, arguments := slices.Clone(s.Command), slices.Clone(s.Args)
@@ -277,7 +278,7 @@ func command(t *task, index int, s *tektonv1.Step, image ocispec.ImageConfig,
 	command = slices.Concat(command, arguments)
 	if slices.ContainsFunc(s.VolumeMounts,
 		func(m corev1.VolumeMount) bool { return m.Name == t.socket }) {
-		// BuildKit asks its clients in containers for traces, for which buildctl waits at its end.
+		// BuildKit asks clients in containers for traces, and buildctl waits for their export.
 		const quiet = `unset OTEL_EXPORTER_OTLP_TRACES_ENDPOINT OTEL_EXPORTER_OTLP_TRACES_PROTOCOL; export OTEL_TRACES_EXPORTER=none; exec "$@"`
 		command = append([]string{"/bin/sh", "-c", quiet, s.Name}, command...)
 	}
@@ -288,14 +289,15 @@ func scriptPath(t *task, index int) string {
 	return fmt.Sprintf("%s/%s-%d", scriptsDir, t.Name, index)
 }
 
-// mounts of a step: the root of its image, its volumes and workspaces, and what each container of
-// Tekton has.
+// mounts returns the mounts of a step: the root of its image, its volumes and workspaces, and the
+// folders that each container of Tekton has.
 func (r *runner) mounts(t *task, own string, index int, s *tektonv1.Step,
 	uid, gid int) ([]gateway.Mount, error) {
 	mounts := []gateway.Mount{{Dest: "/", MountType: pb.MountType_BIND,
-		Readonly: ptr.Deref(securityOf(s).ReadOnlyRootFilesystem, false)},
-		r.folder(resultsDir, own, resultsDir),
-		r.folder(homeDir, own, homeDir), r.folder(workspaceDir, own, workspaceDir)}
+		Readonly: ptr.Deref(securityOf(s).ReadOnlyRootFilesystem, false)}}
+	for _, dir := range stepDirs {
+		mounts = append(mounts, r.folder(dir, own, dir))
+	}
 	secret := func(at, name string, items []corev1.KeyToPath) {
 		mounts = append(mounts, r.secret(at, name, items, uid, gid)...)
 	}
@@ -363,7 +365,7 @@ func securityOf(s *tektonv1.Step) *corev1.SecurityContext {
 
 func secretID(name, key string) string { return "secret/" + name + "/" + key }
 
-// secret mounts the keys of a Secret as files that only the step's user reads.
+// secret returns mounts of the keys of a Secret as files that only the step's user may read.
 func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int) []gateway.Mount {
 	if len(items) == 0 {
 		for _, key := range slices.Sorted(maps.Keys(r.Secrets[name])) {
@@ -372,7 +374,7 @@ func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int)
 	}
 	mode := uint32(0o400)
 	if uid < 0 {
-		mode = 0o444 // the image knows its user by a name
+		mode = 0o444 // The image names its user, so the UID is not known.
 	}
 	var mounts []gateway.Mount
 	for _, item := range items {
@@ -386,8 +388,7 @@ func (r *runner) secret(at, name string, items []corev1.KeyToPath, uid, gid int)
 	return mounts
 }
 
-// serve opens a socket that passes the steps' connections to the daemon, each on a connection of
-// its own.
+// serve opens a socket that forwards each connection of a step to a new connection to the daemon.
 func (d *Daemon) serve(ctx context.Context, scratch string) (socket string, end func(), err error) {
 	socket = filepath.Join(scratch, "daemon.sock")
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
@@ -398,11 +399,11 @@ func (d *Daemon) serve(ctx context.Context, scratch string) (socket string, end 
 	return socket, func() { _ = listener.Close() }, nil
 }
 
-// forwardSocket is where the container that forwards finds the socket of the servers.
+// forwardSocket is the path of the servers' socket in the container of forward.
 const forwardSocket = "/run/armature/servers.sock"
 
-// forward makes the servers reachable where BuildKit runs. It is an attempt: a step that needs
-// them says what was not reached.
+// forward makes the servers reachable where BuildKit runs. It ignores errors: a step that needs the
+// servers reports which one it cannot reach.
 func (r *runner) forward(ctx context.Context) (end func()) {
 	end = func() {}
 	image, err := r.imageOf(r.Servers.image)
@@ -435,7 +436,7 @@ func (r *runner) forward(ctx context.Context) (end func()) {
 	return func() { _ = box.Release(context.WithoutCancel(ctx)) }
 }
 
-// lines of what a step writes, of both its streams in the order of their ends.
+// lines collects the lines of both streams of a step, in the order of their ends.
 type lines struct {
 	pass func(line string)
 
@@ -445,7 +446,7 @@ type lines struct {
 	last    []lastLine
 }
 
-// lastLine of a stream.
+// lastLine is one of the last lines of a stream.
 type lastLine struct {
 	of   *stream
 	text string
@@ -457,7 +458,7 @@ func (l *lines) stream() *stream {
 	return s
 }
 
-// end adds what has no end of line, and returns the last lines of each stream.
+// end adds lines without a line end, and returns the last lines of each stream.
 func (l *lines) end() (texts []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -473,15 +474,15 @@ func (l *lines) end() (texts []string) {
 	return texts
 }
 
-// stream is standard output or standard error. BuildKit does not keep their order, so that
-// each has last lines of its own.
+// stream is standard output or standard error. BuildKit does not keep their order, so each has last
+// lines of its own.
 type stream struct {
 	*lines
 	part  []byte
 	count int
 }
 
-// add a line, and pass it on as long as there is room.
+// add adds a line, and passes it on until maxOutput is reached.
 func (s *stream) add(line string) {
 	before := s.total
 	s.total += len(line) + 1
@@ -511,5 +512,5 @@ func (s *stream) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Close does nothing: a stream that has no last end of line is complete when its step is.
+// Close does nothing: end adds the last line of a stream without a line end.
 func (s *stream) Close() error { return nil }

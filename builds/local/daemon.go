@@ -28,23 +28,23 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// Daemon is a BuildKit, to run steps with.
+// Daemon is a connection to a BuildKit that runs steps.
 type Daemon struct {
-	// Name for people: where it is, and who started it.
+	// Name says to users which BuildKit it is, and what started it.
 	Name   string
 	client *client.Client
-	// dial makes a connection of its own, for steps that are clients of BuildKit.
+	// dial opens another connection, for steps that are clients of BuildKit.
 	dial func(context.Context) (net.Conn, error)
 	stop func() error
-	// state is its folder, where this process started it.
+	// state is the daemon's folder if this process started it.
 	state string
 }
 
-// answers is how long a daemon may take for its first answer.
+// answers bounds the time until the first answer of a daemon.
 const answers = 20 * time.Second
 
-// Connect to the BuildKit of $BUILDKIT_HOST, else to that of docker buildx, else to one that it
-// starts below state. Close ends what Connect started.
+// Connect connects to the BuildKit of $BUILDKIT_HOST, or else of docker buildx, or else to one that
+// it starts with its state in a folder. Close ends a BuildKit that Connect started.
 func Connect(ctx context.Context, state string) (*Daemon, error) {
 	var missing []string
 	if host := os.Getenv("BUILDKIT_HOST"); host != "" {
@@ -61,7 +61,7 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		if err == nil {
 			return d, nil
 		}
-		// which says it better
+		// The output of inspect explains the problem better than the error.
 		out, _ := exec.CommandContext(ctx, docker, "buildx", "inspect").CombinedOutput()
 		why, _, _ := strings.Cut(cmp.Or(strings.TrimSpace(string(out)), err.Error()), "\n")
 		missing = append(missing, "docker buildx does not answer: "+why)
@@ -79,7 +79,7 @@ func Connect(ctx context.Context, state string) (*Daemon, error) {
 		"and rootlesskit, or set BUILDKIT_HOST", strings.Join(missing, "; "))
 }
 
-// Close ends the connection, and the daemon where Connect started it.
+// Close ends the connection, and the daemon if Connect started it.
 func (d *Daemon) Close() error {
 	err := d.client.Close()
 	if d.stop != nil {
@@ -96,7 +96,7 @@ func connect(ctx context.Context, address, name string,
 			client.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				return dial(ctx)
 			}))
-		address = "unix:///docker" // a name alone
+		address = "unix:///docker" // It is only a name: the dialer ignores it.
 	} else if dial = dialer(address); dial == nil {
 		dial = func(context.Context) (net.Conn, error) {
 			return nil, fmt.Errorf("steps cannot reach the BuildKit at %s: use unix:// or tcp://",
@@ -118,7 +118,7 @@ func connect(ctx context.Context, address, name string,
 		client: c, dial: dial}, nil
 }
 
-// dialer of a socket or a host; nil for another kind of address.
+// dialer returns a function that connects to a unix:// or tcp:// address; nil for any other.
 func dialer(address string) func(context.Context) (net.Conn, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "unix" && u.Scheme != "tcp" {
@@ -133,7 +133,7 @@ func dialer(address string) func(context.Context) (net.Conn, error) {
 	}
 }
 
-// start a buildkitd, which ends with this process.
+// start starts a buildkitd that ends with this process.
 func start(ctx context.Context, state string) (*Daemon, error) {
 	programs := []string{"buildkitd", "runc"}
 	if os.Geteuid() != 0 {
@@ -172,7 +172,7 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 	lives, end := context.WithCancel(context.WithoutCancel(ctx))
 	cmd := exec.CommandContext(lives, arguments[0], arguments[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+run) // /run is root's
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+run) // Only root may write to /run.
 	cmd.SysProcAttr = endsWithUs()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
@@ -211,7 +211,7 @@ func start(ctx context.Context, state string) (*Daemon, error) {
 	}
 }
 
-// problem is the last line of a log that buildkitd ended with, or the last one.
+// problem returns the last error of buildkitd in its log, or the last line.
 func problem(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -226,16 +226,15 @@ func problem(file string) string {
 	return lines[len(lines)-1]
 }
 
-// scratchPrefix begins the names of the folders of Scratch, before the number of the process.
+// scratchPrefix begins the names of the folders of Scratch, followed by the process ID.
 const scratchPrefix = "armature-build-"
 
-// Scratch makes a folder for what one command needs. Its path is short, as those of sockets
-// have to be.
+// Scratch creates a temporary folder of this process with a short path, as sockets require.
 func Scratch() (string, error) {
 	return os.MkdirTemp("", scratchPrefix+strconv.Itoa(os.Getpid())+"-")
 }
 
-// removeScratch removes the folders of processes that are gone.
+// removeScratch removes the folders of processes that have ended.
 func removeScratch() error {
 	found, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*-*"))
 	for _, folder := range found {

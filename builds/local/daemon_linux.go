@@ -2,13 +2,14 @@ package local
 
 import "syscall"
 
-// endsWithUs sends SIGTERM to a program when this one ends, however that is, and keeps the
-// terminal's Ctrl-C from it.
+// endsWithUs makes the kernel send SIGTERM to a program when this process ends in any way, and
+// shields the program from Ctrl-C in the terminal.
 func endsWithUs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 }
 
-// free bytes of the file system of a folder; zero where that is not known, or the folder is "".
+// free returns the free bytes of the file system of a folder, or zero if they are not known or the
+// folder is "".
 func free(folder string) int64 {
 	var s syscall.Statfs_t
 	if syscall.Statfs(folder, &s) != nil {

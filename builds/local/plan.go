@@ -1,8 +1,8 @@
-// Package local runs what an AgentBuild composes to on a BuildKit, without a cluster: each step
-// is a container of BuildKit's gateway, and those of a run share folders as they share the
-// volumes of their pods. It understands the part of Tekton that builds use, and refuses
-// the rest before anything starts. Tekton's own reconciler needs an API server, so that the order
-// of tasks is our own here, and what variables stand for is builds/compose/tekton's.
+// Package local runs the pipeline of an AgentBuild on a BuildKit, without a cluster: each step is a
+// container of BuildKit's gateway, and the steps of a run share folders as they share the volumes
+// of their pods. It implements the part of Tekton that builds use, and refuses the rest before
+// anything starts. Tekton's own reconciler needs an API server, so this package orders the tasks
+// itself, and builds/compose/tekton replaces the variables.
 package local
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/armature-dev/armature/functions/finding"
 )
 
-// Where a pod of Tekton has what its steps share, and where a container has its script.
+// The folders that the steps of a Tekton pod share, and the folder of scripts in a container.
 const (
 	resultsDir   = "/tekton/results"
 	homeDir      = "/tekton/home"
@@ -31,23 +31,25 @@ const (
 	workspaceDir = "/workspace"
 )
 
-// socketDir is where steps find the socket of the sidecar buildkitd, which the caller's own
-// BuildKit replaces.
+// stepDirs are the folders that the steps of each task share.
+var stepDirs = []string{resultsDir, homeDir, workspaceDir}
+
+// socketDir has the socket of the sidecar daemonSidecar, which the user's BuildKit replaces.
 const (
 	daemonSidecar = "buildkitd"
 	socketDir     = "/run/buildkit-socket"
 )
 
-// plan of a run: its tasks with their variables, and what they mount.
+// plan is a run with its tasks and what they mount.
 type plan struct {
 	run   *tektonv1.PipelineRun
 	spec  *tektonv1.PipelineSpec
 	tasks []*task
-	// volumes are folders that live as long as the run, by their names.
+	// volumes are the names of the folders that live as long as the run.
 	volumes []string
-	// secrets that the steps read, by their names.
+	// secrets has the names of the Secrets that the steps read.
 	secrets map[string]bool
-	// daemon is true if a step uses the sidecar buildkitd.
+	// daemon reports whether a step uses the sidecar buildkitd.
 	daemon bool
 }
 
@@ -60,7 +62,7 @@ type task struct {
 	socket string
 }
 
-// planOf a composed run. The error lists all that cannot run here.
+// planOf returns the plan of a composed run. The error lists all that requires a cluster.
 func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, error) {
 	p := &plan{run: run, spec: spec, secrets: map[string]bool{}}
 	var found []*finding.Finding
@@ -76,7 +78,7 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 		if b.Secret != nil {
 			p.secrets[b.Secret.SecretName] = true
 		} else if b.VolumeClaimTemplate != nil || b.PersistentVolumeClaim != nil {
-			p.volumes = append(p.volumes, b.Name) // each pod has its own emptyDir
+			p.volumes = append(p.volumes, b.Name) // Each pod has its own emptyDir.
 		}
 		refuse(b.ConfigMap != nil || b.Projected != nil || b.CSI != nil, "workspaces."+b.Name,
 			"a workspace that is a ConfigMap, projected or of a CSI driver",
@@ -101,12 +103,12 @@ func planOf(run *tektonv1.PipelineRun, spec *tektonv1.PipelineSpec) (*plan, erro
 	return p, findings.Error(found)
 }
 
-// sandboxCapabilities are those that a container of BuildKit has.
+// sandboxCapabilities are the capabilities of a container of BuildKit.
 var sandboxCapabilities = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID",
 	"KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
 	"SYS_CHROOT"}
 
-// checkTask refuses what a container of BuildKit cannot be or do.
+// checkTask refuses what a container of BuildKit does not support.
 func (p *plan) checkTask(t *task, at string, refuse func(is bool, at, what, hint string)) {
 	for _, v := range t.TaskSpec.Volumes {
 		if v.Secret != nil {
@@ -160,7 +162,7 @@ func (p *plan) checkTask(t *task, at string, refuse func(is bool, at, what, hint
 	}
 }
 
-// params of the run, with the pipeline's defaults, and the names of what runs.
+// params returns the parameters of the run with the pipeline's defaults, and the context variables.
 func (p *plan) params() tekton.Values {
 	v := tekton.NewValues(p.spec.Params, p.run.Spec.Params)
 	v.Texts["context.pipelineRun.name"], v.Texts["context.pipelineRun.namespace"] =
@@ -169,8 +171,7 @@ func (p *plan) params() tekton.Values {
 	return v
 }
 
-// ofTask are the variables inside of a task: its parameters, results and workspaces.
-// Those of the pipeline are there too, as a task within a pipeline sees them.
+// ofTask returns the variables of the pipeline and of a task: parameters, results and workspaces.
 func (p *plan) ofTask(t *task, given tektonv1.Params, attempt int) tekton.Values {
 	v := p.params().With(t.TaskSpec.Params, given)
 	for _, r := range t.TaskSpec.Results {
@@ -192,7 +193,7 @@ func (p *plan) ofTask(t *task, given tektonv1.Params, attempt int) tekton.Values
 	return v
 }
 
-// bound is what a workspace of a task is bound to; nil for nothing.
+// bound returns the binding of a workspace of a task, or nil.
 func (p *plan) bound(t *task, workspace string) *tektonv1.WorkspaceBinding {
 	to := tekton.BoundTo(&t.PipelineTask, workspace)
 	name := cmp.Or(to.Workspace, to.Name)
@@ -204,7 +205,7 @@ func (p *plan) bound(t *task, workspace string) *tektonv1.WorkspaceBinding {
 	return nil
 }
 
-// asStep is a sidecar as far as a container is concerned.
+// asStep returns a sidecar as a step with the same container.
 func asStep(s tektonv1.Sidecar) tektonv1.Step {
 	return tektonv1.Step{Name: "sidecar-" + s.Name, Image: s.Image, Command: s.Command,
 		Args: s.Args, WorkingDir: s.WorkingDir, EnvFrom: s.EnvFrom, Env: s.Env,
@@ -212,8 +213,8 @@ func asStep(s tektonv1.Sidecar) tektonv1.Step {
 		SecurityContext: s.SecurityContext, Script: s.Script, Workspaces: s.Workspaces}
 }
 
-// steps of a task with their variables replaced, and its sidecars, but for that which
-// BuildKit replaces.
+// steps returns the steps and sidecars of a task with their variables replaced, without the sidecar
+// that BuildKit replaces.
 func (t *task) steps(v tekton.Values) (steps, sidecars []tektonv1.Step, err error) {
 	if steps, err = tektonv1.MergeStepsWithStepTemplate(t.TaskSpec.StepTemplate,
 		slices.Clone(t.TaskSpec.Steps)); err != nil {

@@ -37,46 +37,46 @@ import (
 	"github.com/armature-dev/armature/functions/multi"
 )
 
-// maxResults are the bytes that the results of a task may have, each.
+// maxResults bounds each result of a task in bytes.
 const maxResults = 32 << 10
 
-// Options of a run.
+// Options are the options of a run.
 type Options struct {
-	// Secrets by name and key. A Secret that the run names and that is not there is an error.
+	// Secrets are by name and key. A missing Secret that the run names is an error.
 	Secrets map[string]map[string][]byte
-	// Servers that the steps reach, or nil.
+	// Servers are the servers that the steps can reach, or nil.
 	Servers *Servers
-	// Source is a folder whose files a step finds in its workspace before anything runs, where
-	// no step clones them; empty for none.
+	// Source is a folder whose files are in the workspaces before the first step, for runs without
+	// a step that clones them; empty means none.
 	Source string
-	// Scratch is a folder for what the run needs beside the folders of its steps.
+	// Scratch is a folder for other files of the run, for example sockets.
 	Scratch string
-	// MaxBytes that the run may write to its folders; zero for MaxBytes.
+	// MaxBytes bounds what the run writes to its folders; zero means the constant MaxBytes.
 	MaxBytes int64
 	// Report is called for each change, one at a time.
 	Report func(Event)
 }
 
-// MaxBytes that a run writes, unless Options say otherwise.
+// MaxBytes is the default bound of what a run writes.
 const MaxBytes = 20 << 30
 
-// Event of a step, or of a task where Step is empty: its new state, or a line of its output.
+// Event is a new state of a step, or of a task if Step is empty, or a line of output.
 type Event struct {
 	Task, Step string
-	// State is Running, Succeeded, Failed or Skipped; empty with a line.
+	// State is Running, Succeeded, Failed or Skipped; empty for a line.
 	State State
-	// Line is without its end, and as the step wrote it: it may have control characters.
+	// Line has no line end. It is as the step wrote it and may have control characters.
 	Line string
-	// Took is how long what ended took.
+	// Took is the duration of a step or task that has ended.
 	Took time.Duration
 	// Because says why a task was skipped or failed.
 	Because string
 }
 
-// State of a step or task.
+// State is the state of a step or task.
 type State string
 
-// States.
+// The states of steps and tasks.
 const (
 	Running   State = "Running"
 	Succeeded State = "Succeeded"
@@ -84,19 +84,19 @@ const (
 	Skipped   State = "Skipped"
 )
 
-// Result of a run: the results of the pipeline by name, and those of its tasks by task and
-// name. Lists and objects are JSON.
+// Result has the results of the pipeline by name, and those of its tasks by task and name. Lists
+// and objects are JSON.
 type Result struct {
 	Pipeline map[string]string
 	Tasks    map[string]map[string]string
 }
 
-// StepError is a step that failed, or a task where Step is empty.
+// StepError is the failure of a step, or of a task if Step is empty.
 type StepError struct {
 	Task, Step string
 	// Because is one sentence without the task and the step.
 	Because string
-	// Last lines that it wrote.
+	// Last are the last lines of output.
 	Last []string
 }
 
@@ -109,25 +109,24 @@ type runner struct {
 	Options
 	daemon  *Daemon
 	gateway gateway.Client
-	// ctx ends with the run, and not with a task or step.
+	// ctx is the context of the run, not of a task or step.
 	ctx context.Context
 	// id is the run's name in BuildKit.
 	id      string
 	network pb.NetMode
-	// open is an empty folder's root, and source one with the files of Options.Source.
+	// open is the root of an empty folder, and source of one with the files of Options.Source.
 	open, source gateway.Reference
 	reporting    sync.Mutex
 	shared
 }
 
-// shared is what tasks that run at the same time change, under mu.
+// shared has the fields that tasks change in parallel, guarded by mu.
 type shared struct {
 	mu     sync.Mutex
 	images map[string]func() (*image, error)
-	// given are what steps are given by ID: keys of Secrets, and scripts that their shell cannot take
-	// as an argument.
+	// given has what steps can request by ID: keys of Secrets, and scripts.
 	given map[string][]byte
-	// kept are the folders that there are.
+	// kept are the containers that keep the existing folders.
 	kept   []*keeper
 	values tekton.Values
 	state  map[string]State
@@ -135,8 +134,8 @@ type shared struct {
 	result Result
 }
 
-// SecretNames are those that the steps of a build read. The error lists what of it cannot run
-// here.
+// SecretNames returns the names of the Secrets that the steps of a build read. The error lists all
+// that requires a cluster.
 func SecretNames(out *compose.Output) ([]string, error) {
 	p, err := planOf(out.Run, &out.Pipeline.Spec)
 	if err != nil {
@@ -145,8 +144,8 @@ func SecretNames(out *compose.Output) ([]string, error) {
 	return slices.Sorted(maps.Keys(p.secrets)), nil
 }
 
-// Run runs a composed build and waits for its end. A step that fails is a *StepError.
-// Nothing of the run is left in BuildKit, unless this process is killed.
+// Run runs a composed build and waits for its end. The error is a *StepError if a step fails. Run
+// leaves nothing in BuildKit, unless this process is killed.
 func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 	opt Options) (result *Result, err error) {
 	p, err := planOf(out.Run, &out.Pipeline.Spec)
@@ -238,7 +237,7 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 		return nil, err
 	}
 	for _, declared := range r.spec.Results {
-		// results that refer to tasks that did not run are left out
+		// Results that refer to tasks that did not run are left out.
 		value := r.values.Put(declared.Value)
 		if !tekton.Variable().MatchString(text(value)) {
 			r.result.Pipeline[declared.Name] = tekton.Text(value)
@@ -247,8 +246,8 @@ func (d *Daemon) Run(ctx context.Context, out *compose.Output,
 	return &r.result, nil
 }
 
-// GetSecret is the value of a key of a Secret, or the text of a script, which only steps with
-// the mount ask for.
+// GetSecret returns the value of a key of a Secret, or the text of a script. BuildKit calls it for
+// the steps that mount it.
 func (r *runner) GetSecret(_ context.Context, id string) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,19 +269,19 @@ func (r *runner) script(text string) string {
 	return id
 }
 
-// newID is the name of a run, which nobody guesses.
+// newID returns the name of a run, which cannot be guessed.
 func newID() string { return strings.ToLower(rand.Text()) }
 
-// allows reports whether a daemon grants what a build asks for.
-func (d *Daemon) allows(ctx context.Context, asked []string) bool {
-	_, err := d.client.Build(ctx, client.SolveOpt{AllowedEntitlements: asked}, "armature",
+// allows reports whether a daemon grants entitlements.
+func (d *Daemon) allows(ctx context.Context, entitlements []string) bool {
+	_, err := d.client.Build(ctx, client.SolveOpt{AllowedEntitlements: entitlements}, "armature",
 		func(context.Context, gateway.Client) (*gateway.Result, error) {
 			return gateway.NewResult(), nil
 		}, nil)
 	return err == nil
 }
 
-// all tasks, each as soon as those that it waits for have ended.
+// all runs all tasks, each as soon as the tasks that it waits for have ended.
 func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error {
 	open, err := r.solve(ctx, llb.Scratch().File(llb.Mkdir(openDir, 0o777)))
 	if err != nil {
@@ -316,7 +315,7 @@ func (r *runner) all(ctx context.Context, cancel context.CancelCauseFunc) error 
 	return ctx.Err()
 }
 
-// stage runs the tasks of the pipeline, or what it has to do finally.
+// stage runs the tasks of the pipeline, or its finally tasks.
 func (r *runner) stage(ctx context.Context, finally bool) {
 	ended := map[string]chan struct{}{}
 	for _, t := range r.tasks {
@@ -345,7 +344,7 @@ func (r *runner) stage(ctx context.Context, finally bool) {
 	}
 }
 
-// skips says why a task whose turn it is is skipped, if it is.
+// skips returns why a task is skipped, or "".
 func (r *runner) skips(ctx context.Context, t *task) (because string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -377,6 +376,7 @@ func (r *runner) skips(ctx context.Context, t *task) (because string) {
 	return ""
 }
 
+// text returns a value as JSON, in which quotes within strings are not escaped.
 func text(v any) string {
 	data, _ := json.Marshal(v)
 	return strings.ReplaceAll(string(data), `\"`, `"`)
@@ -395,7 +395,7 @@ func (r *runner) report(e Event) {
 	r.Report(e)
 }
 
-// task runs one, and again as often as it may.
+// task runs a task, and retries it as often as its spec says.
 func (r *runner) task(ctx context.Context, t *task) {
 	r.mu.Lock()
 	r.state[t.Name] = Running
@@ -432,7 +432,8 @@ func (r *runner) task(ctx context.Context, t *task) {
 	r.end(t, Failed, failed.Because, time.Since(began))
 }
 
-// attempt runs the steps of a task one after the other, in folders of their own.
+// attempt runs the steps of a task one after the other, in folders of this attempt, and returns the
+// results of the task.
 func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params,
 	attempt int) (map[string]tektonv1.ParamValue, error) {
 	limit := cmp.Or(ptr.Deref(t.Timeout, metav1.Duration{}).Duration, time.Hour) // Tekton's
@@ -444,7 +445,7 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params,
 		return nil, err
 	}
 	own := fmt.Sprintf("%s-%d", t.Name, attempt)
-	folders := []string{resultsDir, homeDir, workspaceDir}
+	folders := slices.Clone(stepDirs)
 	for _, v := range t.TaskSpec.Volumes {
 		if v.EmptyDir != nil {
 			folders = append(folders, "volume/"+v.Name)
@@ -460,7 +461,7 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params,
 		return nil, err
 	}
 	defer r.release(ctx, keeper)
-	var running sync.WaitGroup // of sidecars
+	var running sync.WaitGroup // the sidecars
 	defer running.Wait()
 	beside, end := context.WithCancel(ctx)
 	defer end()
@@ -498,19 +499,19 @@ func (r *runner) attempt(ctx context.Context, t *task, given tektonv1.Params,
 	return r.read(ctx, t, keeper)
 }
 
+// read returns the results of a task, which its steps wrote to files.
 func (r *runner) read(ctx context.Context, t *task,
 	keeper *keeper) (map[string]tektonv1.ParamValue, error) {
 	results := map[string]tektonv1.ParamValue{}
 	for _, declared := range t.TaskSpec.Results {
 		request := gateway.ReadRequest{Filename: openDir + "/" + declared.Name,
 			Range: &gateway.FileRange{Length: maxResults + 1}}
-		// the first after the root
-		data, err := keeper.ReadFile(ctx,
+		data, err := keeper.ReadFile(ctx, // The first mount after the root is resultsDir.
 			gateway.ReadContainerRequest{ReadRequest: request, MountIndex: 1})
 		if err != nil {
 			if strings.Contains(err.Error(), "no such file") ||
 				strings.Contains(err.Error(), "file does not exist") {
-				continue // as Tekton does, until somebody refers to it
+				continue // As in Tekton, this is an error only where the result is used.
 			}
 			return nil, fmt.Errorf("reading the result %s: %w", declared.Name, err)
 		}
@@ -540,10 +541,10 @@ func (r *runner) read(ctx context.Context, t *task,
 // folder begins the name of each folder of a run in BuildKit.
 const folder = "/armature/"
 
-// openDir is what a folder is in BuildKit: one below a root that only root may write.
+// openDir is the path of a folder in its cache mount, whose root only the user root may write.
 const openDir = "/open"
 
-// keep holds folders in BuildKit, empty at first, until it is released.
+// keep creates empty folders in BuildKit, which exist until release.
 func (r *runner) keep(ctx context.Context, owner string, names []string) (*keeper, error) {
 	mounts := []gateway.Mount{{Dest: "/", Ref: r.open, MountType: pb.MountType_BIND}}
 	for _, name := range names {
@@ -561,7 +562,7 @@ func (r *runner) keep(ctx context.Context, owner string, names []string) (*keepe
 	return k, nil
 }
 
-// release lets BuildKit forget the folders.
+// release allows BuildKit to delete the folders.
 func (r *runner) release(ctx context.Context, k *keeper) {
 	r.mu.Lock()
 	r.kept = slices.DeleteFunc(r.kept, func(other *keeper) bool { return other == k })
@@ -569,13 +570,13 @@ func (r *runner) release(ctx context.Context, k *keeper) {
 	_ = k.Release(context.WithoutCancel(ctx))
 }
 
-// keeper is a container that never starts. Its first mounts after the root are folders.
+// keeper is a container that never starts. Its mounts after the root keep the folders in use.
 type keeper struct {
 	gateway.Container
 	folders int
 }
 
-// folder of an owner, a task or with "" the run, mounted at dest.
+// folder returns the mount of a folder at dest. owner is an attempt of a task, or "" for the run.
 func (r *runner) folder(dest, owner, name string) gateway.Mount {
 	first := r.open
 	if owner == "" {
@@ -599,8 +600,8 @@ func (r *runner) solve(ctx context.Context, state llb.State) (gateway.Reference,
 	return solved.SingleRef()
 }
 
-// watch ends a run that fills the disk: the folders of its steps are measured in every
-// BuildKit, and the whole disk in one that this process started.
+// watch cancels a run that fills the disk. It measures the folders of the steps in every BuildKit,
+// and the whole disk for a BuildKit that this process started.
 func (r *runner) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	before := free(r.daemon.state)
 	for wait := time.Second; ; {
@@ -630,13 +631,13 @@ func (r *runner) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// size of the files below a folder, as far as it matters.
+// size returns the size of the files below a folder. It stops when the size exceeds most.
 func size(ctx context.Context, k *keeper, mount int, dir string, most int64) (bytes int64) {
 	entries, err := k.ReadDir(ctx,
 		gateway.ReadDirContainerRequest{ReadDirRequest: gateway.ReadDirRequest{Path: dir},
 			MountIndex: mount})
 	if err != nil {
-		return 0 // a folder that is gone has no size
+		return 0 // The folder was deleted meanwhile.
 	}
 	for _, e := range entries {
 		switch mode := fs.FileMode(e.Mode); {
@@ -651,8 +652,8 @@ func size(ctx context.Context, k *keeper, mount int, dir string, most int64) (by
 	return bytes
 }
 
-// Prune removes what killed runs left in BuildKit, and returns how many bytes that were.
-// Folders of a run that goes on are in use, and stay.
+// Prune removes the folders that killed runs left in BuildKit, and returns their size in bytes. The
+// folders of active runs are in use and stay.
 func (d *Daemon) Prune(ctx context.Context) (int64, error) {
 	if err := removeScratch(); err != nil {
 		return 0, err
@@ -661,8 +662,8 @@ func (d *Daemon) Prune(ctx context.Context) (int64, error) {
 	return bytes, err
 }
 
-// clear removes the folders of a run that has ended. A container that was given up while it
-// started uses them for a moment more.
+// clear removes the folders of a run that has ended. It retries, because a container that was
+// canceled during its start uses them for a moment.
 func (d *Daemon) clear(ctx context.Context, prefix string) error {
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		_, used, err := d.prune(ctx, prefix)
@@ -676,8 +677,8 @@ func (d *Daemon) clear(ctx context.Context, prefix string) error {
 	}
 }
 
-// prune removes the folders of runs whose names begin with a prefix, and returns their bytes and
-// how many stay because a container uses them.
+// prune removes the folders of runs whose names begin with a prefix. It returns their size in
+// bytes, and the number of folders that stay because a container uses them.
 func (d *Daemon) prune(ctx context.Context, prefix string) (bytes int64, used int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()

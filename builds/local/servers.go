@@ -17,21 +17,19 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
-
-	"github.com/armature-dev/armature/builds/controller/runs"
-
 	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
 
 	"github.com/armature-dev/armature/builds/compose"
+	"github.com/armature-dev/armature/builds/controller/runs"
 	"github.com/armature-dev/armature/functions/multi"
 	"github.com/armature-dev/armature/render/deliver/gitrun"
 )
 
-// Servers are a registry and a Git server on loopback, for one run. Their addresses have a
-// part that nobody guesses, since everybody on the machine can connect.
+// Servers are a registry and a Git server on loopback for one run. Their paths have a random token,
+// because every user of the machine can connect.
 type Servers struct {
 	address, token, dir string
-	// socket leads to them too, and image has the program that forwards to it.
+	// socket is a second address of the servers, and image has the program that forwards to it.
 	socket, image string
 	server        *http.Server
 }
@@ -39,8 +37,8 @@ type Servers struct {
 // serversID is the socket's name in BuildKit.
 const serversID = "armature-servers"
 
-// Serve starts them. What they are given is kept below dir. image is that of the controller,
-// which forwards to them from a BuildKit with a loopback address of its own.
+// Serve starts Servers, which store their data below dir. image is the controller's image, which
+// forwards to them from a BuildKit with a loopback address of its own.
 func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 	blobs := filepath.Join(dir, "blobs")
 	if err := os.Mkdir(blobs, 0o700); err != nil {
@@ -60,7 +58,7 @@ func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 		registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)))
 	git, err := exec.LookPath("git")
 	if err != nil {
-		git = "" // needed only for a source
+		git = "" // It is needed only for Source.
 	}
 	sources := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Stderr: io.Discard,
 		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Join(dir, "git"), "GIT_HTTP_EXPORT_ALL=1",
@@ -81,14 +79,14 @@ func Serve(ctx context.Context, dir, image string) (*Servers, error) {
 	return s, nil
 }
 
-// Close ends them.
+// Close stops the servers.
 func (s *Servers) Close() error { return s.server.Close() }
 
-// Registry is the part of an image's name before its repository.
+// Registry returns the part of an image's name before its repository.
 func (s *Servers) Registry() string { return s.address + "/" + s.token }
 
-// Source serves the files of a folder as a repository of one commit, without those that
-// .gitignore names. The same files are the same commit.
+// Source serves the files of a folder as a repository with one commit, without those that
+// .gitignore names. Equal files yield the same commit.
 func (s *Servers) Source(ctx context.Context, folder string) (url, commit string, err error) {
 	if info, err := os.Stat(folder); err != nil {
 		return "", "", err
@@ -143,7 +141,7 @@ func (s *Servers) Source(ctx context.Context, folder string) (url, commit string
 	return "http://" + s.address + "/" + s.token + "/source.git", commit, nil
 }
 
-// Image that a run built, as NAME@DIGEST; the controller reads the same results.
+// Image returns the image that a run built, as NAME@DIGEST. The controller reads the same results.
 func Image(out *compose.Output, results *Result) (string, error) {
 	run := &runs.PipelineRun{ObjectMeta: out.Run.ObjectMeta}
 	for name, value := range results.Pipeline {

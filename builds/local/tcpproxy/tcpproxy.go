@@ -1,4 +1,4 @@
-// Package tcpproxy passes connections on to another address.
+// Package tcpproxy forwards connections to another address.
 package tcpproxy
 
 import (
@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// Serve passes each connection of a listener on to one that dial makes, until the listener
-// is closed. A client whose connection cannot be passed on sees it close.
+// Serve forwards each connection of a listener to a connection that dial opens, until the listener
+// is closed. If dial fails, it closes the connection of the client.
 func Serve(listener net.Listener, dial func() (net.Conn, error)) error {
 	for {
 		from, err := listener.Accept()
