@@ -36,7 +36,7 @@ func TestLayoutReplaces(t *testing.T) {
 		replaces bool
 	}{
 		"new":      {replaces: true},
-		"layout":   {files: []string{"index.json", "oci-layout", "blobs/sha256/old"}, replaces: true},
+		"layout":   {[]string{"index.json", "oci-layout", "blobs/sha256/old"}, true},
 		"sources":  {files: []string{"main.go"}},
 		"web site": {files: []string{"index.json", "src/main.js"}},
 		"data":     {files: []string{"index.json"}},

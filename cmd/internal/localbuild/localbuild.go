@@ -1,5 +1,4 @@
-// Package localbuild has the commands that build on this machine with BuildKit, without a
-// cluster.
+// Package localbuild has the commands that build on this machine with BuildKit, without a cluster.
 package localbuild
 
 import (
@@ -40,10 +39,10 @@ import (
 	"github.com/armature-dev/armature/templates"
 )
 
-// shownLines are the last lines of a step that failed.
+// shownLines is how many last lines of a failed step are printed.
 const shownLines = 20
 
-// Build is `armature build run --local`.
+// Build has the flags of `armature build run --local`.
 type Build struct {
 	source, mode, destination  string
 	pinned, provenance, values string
@@ -52,7 +51,7 @@ type Build struct {
 	settings                   compose.Settings
 }
 
-// Flags are those that --local alone has.
+// Flags adds the flags that require --local.
 func (l *Build) Flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&l.source, "source", "",
@@ -74,7 +73,7 @@ func (l *Build) Flags(cmd *cobra.Command) {
 	l.stepFlags(cmd, "with --local: ")
 }
 
-// stepFlags are about the steps that run on this machine.
+// stepFlags adds the flags about the steps. when begins their descriptions.
 func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f := cmd.Flags()
 	f.BoolVar(&l.logs, "logs", false,
@@ -82,16 +81,14 @@ func (l *Build) stepFlags(cmd *cobra.Command, when string) {
 	f.StringSliceVar(&l.templates, "templates", nil,
 		when+"folder with template and step ConfigMaps; they override the shipped ones")
 	cli.ValuesFlag(cmd, &l.values)
-	f.StringVar(&l.pinned, "image-pins", "",
-		when+
-			"YAML file that maps step images to digests (default: the lock of this release; "+
-			"\"\" pins none)")
+	f.StringVar(&l.pinned, "image-pins", "", when+"YAML file that maps step images to digests "+
+		"(default: the lock of this release; \"\" pins none)")
 }
 
 // pushes reports whether the image goes to the registry of spec.buildOutput.
 func (l *Build) pushes() bool { return l.destination == "registry" }
 
-// open the templates and steps, and complete the settings.
+// open opens the templates and steps, and completes the settings.
 func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) {
 	if err := install.StepSettings(l.values, &l.settings); err != nil {
 		return nil, err
@@ -103,20 +100,20 @@ func (l *Build) open(cmd *cobra.Command) (library *manifest.Library, err error) 
 	return manifest.Open(l.templates)
 }
 
-// Only refuses flags of the other kind of run.
-func (l *Build) Only(cmd *cobra.Command, here bool) error {
-	ofLocal := []string{"source", "secret", "destination", "provenance-file", "logs", "mode",
+// Only refuses the flags that a local run does not have, or those that require --local.
+func (l *Build) Only(cmd *cobra.Command, isLocal bool) error {
+	localFlags := []string{"source", "secret", "destination", "provenance-file", "logs", "mode",
 		"templates", "values", "image-pins"}
-	if here {
+	if isLocal {
 		return cli.FlagsAmong(cmd, func(name string) bool {
 			return name != "wait" && name != "kubeconfig" && name != "context"
 		}, "with --local, which needs no cluster")
 	}
-	return cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(ofLocal, name) },
+	return cli.FlagsAmong(cmd, func(name string) bool { return !slices.Contains(localFlags, name) },
 		"without --local")
 }
 
-// Run the builds, one after the other.
+// Run runs the builds one after the other.
 func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.Build) error {
 	if len(builds) > 1 && l.destination+l.provenance != "" {
 		return cli.Usagef("--destination and --provenance-file are for one image, and the files "+
@@ -135,7 +132,7 @@ func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.B
 	if err != nil {
 		return err
 	}
-	// What cannot be built is refused before a daemon starts.
+	// Builds that cannot run locally are refused before a daemon starts.
 	for _, b := range builds {
 		if l.mode != "" {
 			b.Spec.Mode = l.mode
@@ -168,7 +165,7 @@ func (l *Build) Run(ctx context.Context, cmd *cobra.Command, builds []manifest.B
 	})
 }
 
-// withDaemon finds or starts a BuildKit, which has its state in the user's cache.
+// withDaemon calls do with a BuildKit that it finds, or starts with its state in the user's cache.
 func withDaemon(ctx context.Context, do func(*local.Daemon) error) error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -181,11 +178,10 @@ func withDaemon(ctx context.Context, do func(*local.Daemon) error) error {
 	return multi.Errors(do(daemon), daemon.Close())
 }
 
-// once runs a build. If take is not nil, it calls take with the image before the run's own registry
-// ends.
+// once runs a build. It calls built, if not nil, with the image before the run's registry stops.
 func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifest.Library,
-	b manifest.Build, given map[string]map[string][]byte,
-	opt local.Options, take func(image string, out *compose.Output,
+	b manifest.Build, given map[string]map[string][]byte, opt local.Options,
+	built func(image string, out *compose.Output,
 		results *local.Result) error) (results *local.Result, err error) {
 	if opt.Scratch, err = local.Scratch(); err != nil {
 		return nil, err
@@ -204,7 +200,8 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 		b.Spec.BuildOutput.ImageRegistry = servers.Registry()
 	}
 	if l.source != "" {
-		if b.Spec.Source.SourceRepository, b.Spec.Source.SourceRevision, err = servers.Source(ctx,
+		source := &b.Spec.Source
+		if source.SourceRepository, source.SourceRevision, err = servers.Source(ctx,
 			l.source); err != nil {
 			return nil, err
 		}
@@ -216,16 +213,17 @@ func (l *Build) once(ctx context.Context, daemon *local.Daemon, library *manifes
 	if opt.Secrets, err = l.secretsOf(ctx, b, out, given); err != nil {
 		return nil, err
 	}
-	if results, err = daemon.Run(ctx, out, opt); err != nil || take == nil {
+	if results, err = daemon.Run(ctx, out, opt); err != nil || built == nil {
 		return results, err
 	}
 	image, err := local.Image(out, results)
 	if err != nil {
 		return results, err
 	}
-	return results, take(image, out, results)
+	return results, built(image, out, results)
 }
 
+// build runs a build, prints its progress and delivers its image. A failed step is cli.ErrFindings.
 func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon,
 	library *manifest.Library, b manifest.Build, given map[string]map[string][]byte) error {
 	began := time.Now()
@@ -266,7 +264,7 @@ func (l *Build) build(ctx context.Context, cmd *cobra.Command, daemon *local.Dae
 	return err
 }
 
-// deliver an image from the run's own registry.
+// deliver copies an image from the registry of the run to the destination.
 func (l *Build) deliver(ctx context.Context, cmd *cobra.Command, b manifest.Build, image string) error {
 	if l.destination == "" || l.pushes() {
 		return nil
@@ -312,9 +310,10 @@ func writeLayout(folder string, found *remote.Descriptor) error {
 		return err
 	}
 	_, noLayout := os.Stat(filepath.Join(folder, "oci-layout"))
-	if len(entries) > 0 && noLayout != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+	other := func(e fs.DirEntry) bool {
 		return !slices.Contains([]string{"blobs", "index.json", "ingest", "oci-layout"}, e.Name())
-	}) {
+	}
+	if len(entries) > 0 && noLayout != nil || slices.ContainsFunc(entries, other) {
 		return errors.New(
 			"the folder has other files\n  hint: name a folder that is empty, or an OCI layout")
 	}
@@ -345,6 +344,7 @@ func writeLayout(folder string, found *remote.Descriptor) error {
 	return os.Rename(next, folder)
 }
 
+// readSecrets reads the files of --secret by Secret and key.
 func readSecrets(given []string) (map[string]map[string][]byte, error) {
 	out := map[string]map[string][]byte{}
 	for _, text := range given {
@@ -375,7 +375,7 @@ func readSecrets(given []string) (map[string]map[string][]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("--secret %s: %w", at, err)
 			}
-			if len(value) > 500<<10 { // BuildKit's limit
+			if len(value) > 500<<10 { // This is BuildKit's limit.
 				return nil, fmt.Errorf("--secret %s: %s has more than 500 KiB", at, file)
 			}
 			out[secret][key] = value
@@ -384,7 +384,8 @@ func readSecrets(given []string) (map[string]map[string][]byte, error) {
 	return out, nil
 }
 
-// secretsOf a build: those that are given, and in place of its logins the caller's own.
+// secretsOf returns the Secrets of a build: the given ones, and the user's own logins in place of
+// those that the build names.
 func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Output,
 	given map[string]map[string][]byte) (map[string]map[string][]byte, error) {
 	names, err := local.SecretNames(out)
@@ -417,7 +418,7 @@ func (l *Build) secretsOf(ctx context.Context, b manifest.Build, out *compose.Ou
 	return secrets, nil
 }
 
-// registryLogin is the caller's for the build's registry; the run's own needs none.
+// registryLogin returns the user's login for the build's registry; the run's registry needs none.
 func (l *Build) registryLogin(b manifest.Build) (map[string][]byte, error) {
 	const key = ".dockerconfigjson"
 	if !l.pushes() {
@@ -441,7 +442,7 @@ func (l *Build) registryLogin(b manifest.Build) (map[string][]byte, error) {
 	return map[string][]byte{key: text}, err
 }
 
-// gitLogin is what the git program has for the repository; that of --source needs none.
+// gitLogin returns the login that git has for the repository; that of --source needs none.
 func (l *Build) gitLogin(ctx context.Context, b manifest.Build) (map[string][]byte, error) {
 	if l.source != "" {
 		return map[string][]byte{}, nil
@@ -465,7 +466,7 @@ func (l *Build) gitLogin(ctx context.Context, b manifest.Build) (map[string][]by
 	return map[string][]byte{}, nil
 }
 
-// progress prints what happens: a line for each task that ends, and logs if asked.
+// progress prints a line for each step that ends or task that is skipped, and the logs on request.
 type progress struct {
 	cmd      *cobra.Command
 	build    string
@@ -495,9 +496,9 @@ func (p *progress) report(e local.Event) {
 	p.activity = cli.Begin(p.cmd.ErrOrStderr(), false, "building "+p.build)
 }
 
-// PruneCommand is `armature build prune`.
+// PruneCommand returns `armature build prune`.
 func PruneCommand() *cobra.Command {
-	var here bool
+	var isLocal bool
 	cmd := &cobra.Command{
 		Use:   "prune --local",
 		Short: "Remove folders that interrupted local builds left in BuildKit",
@@ -506,7 +507,7 @@ folders of running builds and BuildKit's cache.`,
 		Example: `  armature build prune --local`,
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !here {
+			if !isLocal {
 				return cli.Usagef("--local is required: AgentBuilds remove their runs from a " +
 					"cluster (spec.cleanupAfterBuild)")
 			}
@@ -519,6 +520,6 @@ folders of running builds and BuildKit's cache.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&here, "local", false, "of the BuildKit on this machine")
+	cmd.Flags().BoolVar(&isLocal, "local", false, "of the BuildKit on this machine")
 	return cmd
 }

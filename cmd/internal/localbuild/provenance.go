@@ -17,8 +17,8 @@ import (
 	"github.com/armature-dev/armature/render/deliver/sign"
 )
 
-// writeProvenance writes what is known of a build on this machine: an in-toto statement with
-// SLSA's predicate, unsigned, by a builder that no policy may name.
+// writeProvenance writes the provenance of a local build: an unsigned in-toto statement with SLSA's
+// predicate, by a builder that no policy may name.
 func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image string,
 	results *local.Result, began time.Time) error {
 	ref, err := name.NewDigest(image)
@@ -36,7 +36,7 @@ func (l *Build) writeProvenance(b manifest.Build, out *compose.Output, image str
 	}
 	external := attest.ExternalOf(b.AgentBuild)
 	external.WorkingTree = l.source != ""
-	var materials any // templates that are not attested have none
+	var materials any // nil for templates that are not attested
 	if text := out.Run.Annotations[keys.AnnotationMaterials]; text != "" {
 		materials = json.RawMessage(text)
 	}

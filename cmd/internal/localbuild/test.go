@@ -20,7 +20,7 @@ import (
 	"github.com/armature-dev/armature/functions/text"
 )
 
-// TestCommand is `armature build test`.
+// TestCommand returns `armature build test`.
 func TestCommand() *cobra.Command {
 	var l Build
 	cmd := &cobra.Command{
@@ -70,7 +70,7 @@ compares its results and its output with the expectations in the file:
 	return cmd
 }
 
-// tryAll runs the tests, and prints what came of each.
+// tryAll runs the tests, and prints the result of each.
 func (l *Build) tryAll(cmd *cobra.Command, daemon *local.Daemon, library *manifest.Library,
 	tests []manifest.Test) error {
 	failed := 0
@@ -92,14 +92,13 @@ func (l *Build) tryAll(cmd *cobra.Command, daemon *local.Daemon, library *manife
 		}
 	}
 	if failed > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed,
-			text.Count(len(tests), "test"))
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %s failed\n", failed, text.Count(len(tests), "test"))
 		return cli.ErrFindings
 	}
 	return nil
 }
 
-// try a test, and return what is not as it expects.
+// try runs a test, and returns how its results differ from its expectations.
 func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemon,
 	library *manifest.Library, t manifest.Test) (wrong []string, err error) {
 	folder := filepath.Dir(t.Place.File)
@@ -114,12 +113,14 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 	b := Build{settings: l.settings}
 	options := local.Options{}
 	if t.Spec.Source != "" {
-		if source := filepath.Join(folder, t.Spec.Source); t.Spec.Step == "" {
+		source := filepath.Join(folder, t.Spec.Source)
+		if _, err := os.Stat(source); err != nil {
+			return nil, err
+		}
+		if t.Spec.Step == "" {
 			b.source = source
-		} else if options.Source = source; true {
-			if _, err := os.Stat(source); err != nil {
-				return nil, err
-			}
+		} else {
+			options.Source = source
 		}
 	}
 	var logs strings.Builder
@@ -142,7 +143,11 @@ func (l *Build) try(ctx context.Context, cmd *cobra.Command, daemon *local.Daemo
 		return nil, err
 	}
 	expect := t.Spec.Expect
-	if got := map[bool]string{true: "Failed", false: "Succeeded"}[step != nil]; got != expect.Result {
+	got := "Succeeded"
+	if step != nil {
+		got = "Failed"
+	}
+	if got != expect.Result {
 		wrong = append(wrong, fmt.Sprintf("it %s, but %s is expected", strings.ToLower(got),
 			expect.Result))
 		if step != nil {
