@@ -44,6 +44,9 @@ func doorTo(c *Client, b *api.AgentBuild, err error) (Door, error) {
 	return c.Door()
 }
 
+// maxAnswer bounds what is read of a console's answer, or of each piece of a log, in bytes.
+const maxAnswer = 16 << 20
+
 // Run reads the last run of a build, through the door if the user may not read it directly.
 func (c *Client) Run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
 	run, tasks, err := c.LastRun(ctx, b)
@@ -68,7 +71,7 @@ func (d Door) run(ctx context.Context, b *api.AgentBuild) (out Run, _ error) {
 		return out, fmt.Errorf("reading the run of AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	defer body.Close()
-	if err := json.NewDecoder(body).Decode(&out); err != nil {
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&out); err != nil {
 		return out, fmt.Errorf("reading the run of AgentBuild %s/%s: the console's answer: %w",
 			b.Namespace, b.Name, err)
 	}
@@ -97,16 +100,23 @@ func (c *Client) log(
 	if err != nil {
 		return nil, err
 	}
-	return &pieces{Closer: body, json: json.NewDecoder(body)}, nil
+	return newPieces(body), nil
 }
 
 // pieces reads a log as a door sends it: each piece is a JSON string in base64. An empty piece
 // shows that the log is still open, and null ends it; without null, the connection was cut.
 type pieces struct {
 	io.Closer
+	body io.LimitedReader
 	json *json.Decoder
 	rest []byte
 	over bool
+}
+
+func newPieces(body io.ReadCloser) *pieces {
+	p := &pieces{Closer: body, body: io.LimitedReader{R: body}}
+	p.json = json.NewDecoder(&p.body)
+	return p
 }
 
 func (p *pieces) Read(into []byte) (int, error) {
@@ -114,6 +124,7 @@ func (p *pieces) Read(into []byte) (int, error) {
 		if p.over {
 			return 0, io.EOF
 		}
+		p.body.N = maxAnswer
 		err := p.json.Decode(&p.rest)
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF

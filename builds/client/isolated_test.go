@@ -1,12 +1,14 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -103,5 +105,38 @@ func TestPieces(t *testing.T) {
 		if text != want {
 			t.Errorf("%s: %q, %v", sent, got, err)
 		}
+	}
+}
+
+// counting is an answer that never ends, and counts the bytes that were read of it.
+type counting struct {
+	io.Reader
+	read int
+}
+
+func (c *counting) Read(into []byte) (int, error) {
+	n, err := c.Reader.Read(into)
+	c.read += n
+	return n, err
+}
+
+// TestDoorIsBounded checks that a console's answer without an end takes a bounded amount of memory.
+func TestDoorIsBounded(t *testing.T) {
+	endless := func(begin string) *counting {
+		return &counting{Reader: io.MultiReader(strings.NewReader(begin),
+			io.LimitReader(letters{}, 4*maxAnswer))}
+	}
+	var answer *counting
+	door := Door(func(context.Context, string, url.Values) (io.ReadCloser, error) {
+		answer = endless(`{"name":"`)
+		return io.NopCloser(answer), nil
+	})
+	if _, err := door.run(t.Context(), &api.AgentBuild{}); err == nil || answer.read > maxAnswer {
+		t.Errorf("%d bytes of a run were read, with error %v", answer.read, err)
+	}
+	log := endless(`"YQ==" "`)
+	text, err := io.ReadAll(newPieces(io.NopCloser(log)))
+	if string(text) != "a" || err == nil || log.read > 2*maxAnswer {
+		t.Errorf("%d bytes of a log were read, with error %v", log.read, err)
 	}
 }
