@@ -33,10 +33,11 @@ func checkBuild(c *composer) {
 			c.invalid("spec.source.sourceRepository", gitrepo.Hint, "%v", err)
 		}
 	}
-	if image := Image(c.Build); image != "" && imageFault(image) != nil {
-		c.invalid("spec.buildOutput", "give imageRegistry a host without a scheme, image a "+
-			"lower-case path, and imageTag a tag", "%q is not an image reference: %v", image,
-			imageFault(image))
+	if image := Image(c.Build); image != "" {
+		if err := imageFault(image); err != nil {
+			c.invalid("spec.buildOutput", "give imageRegistry a host without a scheme, image a "+
+				"lower-case path, and imageTag a tag", "%q is not an image reference: %v", image, err)
+		}
 	}
 	if spec.Cache != nil && spec.Cache.Mode != "off" && !takesCache(c.Template) {
 		c.invalid("spec.cache", "remove it, or use another mode",

@@ -61,7 +61,7 @@ func (r *Reader) tasks(ctx context.Context,
 			state = TaskState(child.PipelineTaskName, &task)
 			if state.State == "Failed" &&
 				(failed == nil || task.Status.CompletionTime.Before(failed.Status.CompletionTime)) {
-				failed = task.DeepCopy()
+				failed = &task
 			}
 		}
 		out = appendTask(out, state)

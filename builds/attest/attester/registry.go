@@ -107,7 +107,7 @@ func (a *Attester) reach(at name.Reference) oci.Access {
 }
 
 // listImages returns the images of an index, or nil for one image.
-func listImages(image name.Digest, options []remote.Option) (listed []v1.Descriptor, _ error) {
+func listImages(image name.Digest, options []remote.Option) ([]v1.Descriptor, error) {
 	found, err := remote.Get(image, options...)
 	if err != nil || !found.MediaType.IsIndex() {
 		return nil, err
@@ -116,12 +116,8 @@ func listImages(image name.Digest, options []remote.Option) (listed []v1.Descrip
 	if err := json.Unmarshal(found.Manifest, &index); err != nil {
 		return nil, err
 	}
-	for _, m := range index.Manifests {
-		if m.MediaType.IsImage() {
-			listed = append(listed, m)
-		}
-	}
-	return listed, nil
+	return slices.DeleteFunc(index.Manifests,
+		func(m v1.Descriptor) bool { return !m.MediaType.IsImage() }), nil
 }
 
 // registryFault returns the error of a registry without the text of its answer: the tenant chose

@@ -176,18 +176,16 @@ func joinWorkspaces(whole, next *tektonv1.PipelineTask) (conflict string) {
 // Isolates reports whether Tekton mounts a workspace only into the containers that name it.
 func Isolates(task *tektonv1.TaskSpec, workspace string) bool {
 	return named(task.Steps, workspace) || slices.ContainsFunc(task.Sidecars,
-		func(s tektonv1.Sidecar) bool { return asksFor(s.Workspaces, workspace) })
+		func(s tektonv1.Sidecar) bool { return uses(s.Workspaces, workspace) })
 }
 
 // named reports whether a step names a workspace, which hides it from the other steps.
 func named(steps []tektonv1.Step, workspace string) bool {
-	return slices.ContainsFunc(steps, func(s tektonv1.Step) bool {
-		return asksFor(s.Workspaces, workspace)
-	})
+	return slices.ContainsFunc(steps,
+		func(s tektonv1.Step) bool { return uses(s.Workspaces, workspace) })
 }
 
-func asksFor(usages []tektonv1.WorkspaceUsage, workspace string) bool {
-	return slices.ContainsFunc(usages, func(u tektonv1.WorkspaceUsage) bool {
-		return u.Name == workspace
-	})
+func uses(usages []tektonv1.WorkspaceUsage, workspace string) bool {
+	return slices.ContainsFunc(usages,
+		func(u tektonv1.WorkspaceUsage) bool { return u.Name == workspace })
 }
