@@ -52,6 +52,5 @@ func (p Program) Run(ctx context.Context, input []byte) (Answer, error) {
 	case err != nil && ended == nil && !errors.Is(err, syscall.EPIPE): // it need not read all
 		return Answer{}, err
 	}
-	return Answer{Stdout: out.Kept, Stderr: words.Kept,
-		Exit: cmd.ProcessState.ExitCode()}, nil
+	return Answer{Stdout: out.Kept, Stderr: words.Kept, Exit: cmd.ProcessState.ExitCode()}, nil
 }

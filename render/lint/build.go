@@ -259,8 +259,7 @@ func (b *builder) kustomization(name, file string, data []byte) ([]byte, error) 
 			line += bytes.Count(data[:i], []byte("\n"))
 		}
 		b.skipped = append(b.skipped,
-			lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: part,
-				Why: why})
+			lintrules.Unbuilt{Place: finding.Place{File: file, Line: line}, Part: part, Why: why})
 	}
 	for field, value := range fields {
 		list, _ := value.([]any)

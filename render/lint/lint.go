@@ -72,8 +72,7 @@ func dropReported(findings []finding.Finding) []finding.Finding {
 	}
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
 		return f.Rule == "inject/proxy-user" && reported[f.Object] ||
-			f.Rule == "lint/invalid-field" &&
-				refused[f.Place]
+			f.Rule == "lint/invalid-field" && refused[f.Place]
 	})
 }
 

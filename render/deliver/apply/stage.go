@@ -74,8 +74,7 @@ func (r rank) name() string {
 }
 
 var (
-	crdKind = schema.GroupKind{Group: "apiextensions.k8s.io",
-		Kind: "CustomResourceDefinition"}
+	crdKind       = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 	secretKind    = schema.GroupKind{Kind: "Secret"}
 	configMapKind = schema.GroupKind{Kind: "ConfigMap"}

@@ -108,8 +108,7 @@ func fetch(ctx context.Context, from name.Reference, opt Options) ([]byte, Resul
 		Origin: originOf(manifest.Annotations)}, nil
 }
 
-func layer(ctx context.Context, in name.Repository, d v1.Descriptor,
-	opt Options) ([]byte, error) {
+func layer(ctx context.Context, in name.Repository, d v1.Descriptor, opt Options) ([]byte, error) {
 	r, err := Blob(in, d, opt.Remote(ctx))
 	if err != nil {
 		return nil, err
