@@ -197,6 +197,9 @@ func (s *server) find(ctx context.Context, history *commit.History, policy *comm
 	sha plumbing.Hash) (*tip, error) {
 	var tips []tip
 	for name, hash := range s.Refs.References {
+		if err := ctx.Err(); err != nil { // tenants decide how long the comparison takes
+			return nil, err
+		}
 		if policy.Covers(name) {
 			tips = append(tips, tip{name: name, hash: hash})
 		}
