@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -73,6 +74,43 @@ func TestVerbs(t *testing.T) {
 	}
 	if total < 500 {
 		t.Errorf("only %d comments were found that have \"returns\"", total)
+	}
+}
+
+// TestDocComments: the comment of a function begins with its name and a verb in the third person,
+// as "Near reports whether", but for one in a hundred of a folder. Tests are left out.
+func TestDocComments(t *testing.T) {
+	verb := regexp.MustCompile(`^[a-z]+s[,:]?$`)
+	for _, folder := range sources {
+		var other []string
+		functions := 0
+		eachSource(t, folder, func(_ []byte, fset *token.FileSet, file *ast.File) {
+			if strings.HasSuffix(fset.File(file.Pos()).Name(), "_test.go") {
+				return
+			}
+			for _, declaration := range file.Decls {
+				f, ok := declaration.(*ast.FuncDecl)
+				if !ok || f.Doc.Text() == "" {
+					continue
+				}
+				functions++
+				words := strings.Fields(f.Doc.Text())
+				if words[0] == f.Name.Name && len(words) > 1 && verb.MatchString(words[1]) &&
+					!slices.Contains([]string{"is", "has", "was"}, words[1]) {
+					continue
+				}
+				other = append(other, fmt.Sprintf("%s: %s", fset.Position(f.Doc.Pos()),
+					strings.Join(words[:min(len(words), 4)], " ")))
+			}
+		})
+		if len(other)*100 > functions {
+			t.Errorf("%d of %d comments of functions of %s do not begin with the name and a verb "+
+				"such as returns, reports or writes, and at most 1 %% may:\n\t%s",
+				len(other), functions, folder, strings.Join(other, "\n\t"))
+		}
+		if folder != "templates" && functions < 100 {
+			t.Errorf("%s has only %d functions with a comment", folder, functions)
+		}
 	}
 }
 
