@@ -43,11 +43,21 @@ func (r *Reader) Read(ctx context.Context,
 	return tasks, details
 }
 
+// maxTasks bounds the TaskRuns of a run that are read, and the skipped tasks. A tenant that may write
+// the status of its runs decides how many there are.
+const maxTasks = 500
+
 // tasks returns the tasks of a run that ended, and the TaskRun that failed first. It reads from the
 // API server, since TaskRuns are not watched.
 func (r *Reader) tasks(ctx context.Context,
 	run runs.Run) (out []api.TaskStatus, failed *tektonv1.TaskRun) {
-	for _, child := range run.Status.ChildReferences {
+	children, skipped := run.Status.ChildReferences, run.Status.SkippedTasks
+	if more := max(len(children), len(skipped)) - maxTasks; more > 0 {
+		log.FromContext(ctx).Info("not all tasks of a run are read", "run", run.Name, "more", more)
+		children = children[:min(len(children), maxTasks)]
+		skipped = skipped[:min(len(skipped), maxTasks)]
+	}
+	for _, child := range children {
 		if child.Kind != "TaskRun" {
 			continue
 		}
@@ -66,9 +76,9 @@ func (r *Reader) tasks(ctx context.Context,
 		}
 		out = appendTask(out, state)
 	}
-	for _, skipped := range run.Status.SkippedTasks {
-		out = appendTask(out,
-			api.TaskStatus{Name: skipped.Name, State: "Skipped", Reason: string(skipped.Reason)})
+	for _, task := range skipped {
+		out = appendTask(out, api.TaskStatus{Name: task.Name, State: "Skipped",
+			Reason: api.Clip(string(task.Reason))})
 	}
 	return out, failed
 }
@@ -96,11 +106,11 @@ func TaskState(name string, task *tektonv1.TaskRun) api.TaskStatus {
 	case c.IsTrue():
 		state.State, state.Message = "Succeeded", noDockerfile(task)
 	case c.IsFalse() && c.Reason == tektonv1.TaskRunReasonCancelled.String():
-		state.State, state.Reason = "Cancelled", c.Reason
+		state.State, state.Reason = "Cancelled", api.Clip(c.Reason)
 	case c.IsFalse():
-		state.State, state.Reason = "Failed", c.Reason
+		state.State, state.Reason = "Failed", api.Clip(c.Reason)
 	default:
-		state.State, state.Reason = "Running", c.Reason
+		state.State, state.Reason = "Running", api.Clip(c.Reason)
 	}
 	return state
 }

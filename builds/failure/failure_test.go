@@ -1,6 +1,8 @@
 package failure
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,10 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	tektonv1 "github.com/tektoncd/pipeline/pkg/apis/pipeline/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/builds/controller/runs"
 )
 
 // The lifecycle of buildpacks writes in colours, which hide nothing and are not kept; what
@@ -67,5 +73,34 @@ func TestLogTailOfLongLines(t *testing.T) {
 	got = r.logTail(t.Context(), "team", &api.FailureLocation{Pod: "pod", Container: "step-build"})
 	if len(got) != 1 || len(got[0]) != maxTail {
 		t.Errorf("%d lines of one that is too long", len(got))
+	}
+}
+
+// counted counts the objects that are read of an empty cluster.
+type counted struct {
+	client.Reader
+	gets int
+}
+
+func (c *counted) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	c.gets++
+	return errors.New("not found")
+}
+
+// TestTasksAreBounded checks that a run whose status names many TaskRuns takes a bounded number of
+// requests, and of entries in the status of the build.
+func TestTasksAreBounded(t *testing.T) {
+	run := runs.Run{PipelineRun: &runs.PipelineRun{}}
+	for i := range 5000 {
+		run.Status.ChildReferences = append(run.Status.ChildReferences,
+			tektonv1.ChildStatusReference{TypeMeta: runtime.TypeMeta{Kind: "TaskRun"},
+				Name: fmt.Sprint(i), PipelineTaskName: fmt.Sprint(i)})
+		run.Status.SkippedTasks = append(run.Status.SkippedTasks,
+			tektonv1.SkippedTask{Name: fmt.Sprint("skipped", i)})
+	}
+	live := &counted{}
+	tasks, _ := (&Reader{Live: live}).tasks(t.Context(), run)
+	if live.gets != maxTasks || len(tasks) != 2*maxTasks {
+		t.Errorf("%d requests and %d tasks", live.gets, len(tasks))
 	}
 }
