@@ -32,7 +32,7 @@ func findRetained(ctx context.Context, c *Cluster, p *Plan) error {
 		if apierrors.IsForbidden(err) && s.GroupKind == namespaceKind {
 			all, err = c.Inventories(ctx, s.Name)
 		}
-		if err != nil {
+		if err != nil && all == nil {
 			return fmt.Errorf(
 				"looking for what goes with %s: %w\n  hint: --allow prune-shared does not look",
 				s.Title(), err)
