@@ -361,7 +361,8 @@ func readFile(name string, buf []byte) ([]byte, error) {
 // made it a pipe, or a link to a device that has no end.
 func readBounded(name string) ([]byte, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("it is not a file")}
+		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New(
+			"it is not a file\n  hint: replace the link, pipe or device by a regular file")}
 	}
 	return readFile(name, nil)
 }
