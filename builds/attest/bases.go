@@ -12,7 +12,7 @@ import (
 
 // BaseImage is an image from which a build took files or settings.
 type BaseImage struct {
-	// Name has the registry and the repository, and the tag if the Dockerfile has one, such as
+	// Name has the registry and the repository, and the tag if the Dockerfile has one:
 	// docker.io/library/busybox:1.37.0.
 	Name string
 	// Digest is the one that was used, even if the Dockerfile names none: "sha256:" and 64

@@ -44,7 +44,7 @@ func doorTo(c *Client, b *api.AgentBuild, err error) (Door, error) {
 	return c.Door()
 }
 
-// maxAnswer bounds what is read of a console's answer, or of each piece of a log, in bytes.
+// maxAnswer bounds a console's answer, or each piece of a log, in bytes.
 const maxAnswer = 16 << 20
 
 // Run reads the last run of a build, through the door if the user may not read it directly.

@@ -18,7 +18,7 @@ type Text struct {
 	Cut string
 }
 
-// maxLine bounds what is shown of a line, in bytes.
+// maxLine bounds a line of a page, in bytes.
 const maxLine = 8 << 10
 
 // ansi matches the escape sequences of a terminal: CSI, OSC up to its end, and the short ones.

@@ -29,8 +29,8 @@ type Settings struct {
 	ServiceAccountName string
 	// Timeout for builds and templates that name none; zero leaves it to Tekton.
 	Timeout time.Duration
-	// ImageMirror is the registry that serves all step images, such as mirror.local/hub:
-	// gcr.io/a/b:1 becomes mirror.local/hub/gcr.io/a/b:1.
+	// ImageMirror is the registry that serves all step images. With mirror.local/hub, gcr.io/a/b:1
+	// becomes mirror.local/hub/gcr.io/a/b:1.
 	ImageMirror string
 	// ControllerImage runs the steps whose image is $(controller.image). ImageMirror and
 	// ImagePins do not change it. Empty means the latest image of ControllerRepository.
@@ -60,7 +60,7 @@ func (s Settings) group() string { return cmp.Or(s.Group, api.DefaultGroup) }
 // Input holds everything that composition reads.
 type Input struct {
 	Build *api.AgentBuild
-	// Place of the build, such as its file and line. The zero Place means its kind and name.
+	// Place is the file and line of the build. The zero Place means its kind and name.
 	Place    finding.Place
 	Template *templates.Template
 	// Steps by ConfigMap name; StepNames returns the names that are needed.

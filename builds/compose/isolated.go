@@ -20,8 +20,8 @@ import (
 // BuildAccount is the ServiceAccount of all isolated runs. It has no rights, Secrets or token.
 const BuildAccount = "armature-build"
 
-// isolated reports whether the run is created in the platform's build namespace. Without a cluster
-// there may be no such namespace.
+// isolated reports whether the run is created in the platform's build namespace. A plan without a
+// cluster may have none.
 func (c *composer) isolated() bool {
 	return c.Settings.BuildNamespace != "" && c.Template.Isolates()
 }

@@ -365,7 +365,7 @@ func taskRunSpecs(c *composer) (out []tektonv1.PipelineTaskRunSpec) {
 }
 
 // makersOf returns the tasks that make the image: those with the result layout-digest or, if they
-// do not push a layout, IMAGE_DIGEST. It returns all tasks if there are no such tasks.
+// do not push a layout, IMAGE_DIGEST. It returns all tasks if none has either.
 func makersOf(tasks []tektonv1.PipelineTask) []string {
 	var makers, all []string
 	for _, task := range tasks {

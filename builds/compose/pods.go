@@ -93,8 +93,8 @@ func staysApart(t *templates.Template, head, next tektonv1.PipelineTask) bool {
 // volume of the pod. The other containers mount that volume as their workspace source, and not the
 // shared one.
 
-// takeOwnSources gives the tasks of rows with sourceFrom their own source. It does the same for the
-// task that packs the source if this task also clones it.
+// takeOwnSources binds the tasks of rows with sourceFrom to their own source, and the task that packs
+// the source if it also clones it.
 func takeOwnSources(c *composer) {
 	from := map[string]string{} // the step that packs, by task
 	for _, s := range c.steps {

@@ -114,7 +114,7 @@ func (c *CatalogClient) ask(ctx context.Context, path string, parameters url.Val
 }
 
 // Open opens an answer of the server, which may take as long as the caller reads. The error is
-// store.ErrNotFound if there is no such object.
+// store.ErrNotFound if the object does not exist.
 func (c *CatalogClient) Open(ctx context.Context, path string,
 	parameters url.Values) (io.ReadCloser, error) {
 	response, err := c.send(ctx, path, parameters)

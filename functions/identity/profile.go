@@ -193,7 +193,7 @@ func (p *Profile) Has(path string) bool {
 	return true
 }
 
-// Component returns the component of a name, or nil if the profile has no such sidecar.
+// Component returns the component of a name, or nil if the profile lacks that sidecar.
 func (s *Settings) Component(name string) *Component {
 	for i := range s.Profile.Sidecars {
 		if s.Profile.Sidecars[i].Name == name {

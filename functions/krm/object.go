@@ -261,7 +261,7 @@ func (o *Object) Finding(severity finding.Severity, rule string, at Node,
 	}
 }
 
-// PodTemplate gives access to the pod template of every kind that runs pods.
+// PodTemplate reads the pod template of every kind that runs pods.
 type PodTemplate struct {
 	// Template holds metadata and spec; for a Pod it is the Pod itself.
 	Template Node

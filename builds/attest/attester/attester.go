@@ -42,8 +42,8 @@ import (
 // Options select the signing key or identity.
 type Options struct {
 	// Key names the Secret in the controller's namespace with the signing key in cosign's format,
-	// or a key of a KMS, such as awskms:///alias/attest, whose program is on the PATH
-	// (sign.KMSProgram). Empty means the Secret armature-attest-key.
+	// or a key of a KMS whose program is on the PATH (sign.KMSProgram): awskms:///alias/attest.
+	// Empty means the Secret armature-attest-key.
 	Key string
 	// Keyless signs with the identity of the controller instead of a key if Fulcio is set.
 	Keyless Keyless

@@ -67,7 +67,7 @@ func Builds(file string, data []byte, group string) ([]Build, error) {
 	})
 }
 
-// each reads the objects of a kind with read. A file without such objects is an error.
+// each reads the objects of a kind with read. A file without any is an error.
 func each[T any](file string, data []byte, kind string,
 	read func(document) (T, error)) (out []T, err error) {
 	docs, err := split(file, data)

@@ -155,7 +155,7 @@ func (s *Store) Owned(ctx context.Context, build *api.AgentBuild) (out []Run, _ 
 	return out, nil
 }
 
-// Move gives the runs of a build the shard label of the build. It reports whether one of them is
+// Move sets the shard label of the build on its runs. It reports whether one of them is
 // the run that status names.
 func (s *Store) Move(ctx context.Context, build *api.AgentBuild) (known bool, _ error) {
 	if s.Shard.Key == "" {
