@@ -33,32 +33,12 @@ import (
 // contents does.
 func TestBuildLogsLongLine(t *testing.T) {
 	long := strings.Repeat("x", 3<<20)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("first\n" + long + "\nlast"))
-	}))
-	defer server.Close()
-	pods, err := process.RESTClient(&rest.Config{Host: server.URL}, "/api",
-		schema.GroupVersion{Version: "v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	task := &tektonv1.TaskRun{}
-	task.Status.PodName = "pod"
-	task.Status.Steps = []tektonv1.StepState{{Name: "list", Container: "step-list",
-		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
-	p := reading(t, pods, &out)
-	task.Name = "sbom"
-	p.task("run", begunTask(task))
-	if p.failed != nil {
-		t.Fatal(p.failed)
-	}
-	if want := "[sbom/list] first\n[sbom/list] " + long + "\n[sbom/list] last\n"; out.String() != want {
-		t.Errorf("%d bytes were printed, want %d", out.Len(), len(want))
+	out := printed(t, "first\n"+long+"\nlast")
+	if want := "[sbom/list] first\n[sbom/list] " + long + "\n[sbom/list] last\n"; out != want {
+		t.Errorf("%d bytes were printed, want %d", len(out), len(want))
 	}
 }
 
-// reading prints the logs that a server has.
 // longest is the length of the longest write.
 type longest int
 
@@ -90,12 +70,34 @@ func (letters) Read(into []byte) (int, error) {
 	return len(into), nil
 }
 
-func reading(t *testing.T, pods rest.Interface, out io.Writer) *stepLogs {
-	return &stepLogs{LogOptions: LogOptions{Out: out, Tail: -1}, ctx: t.Context(),
+// printed returns what is printed of the log of step list of task sbom, which a server has.
+func printed(t *testing.T, log string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(log))
+	}))
+	defer server.Close()
+	pods, err := process.RESTClient(&rest.Config{Host: server.URL}, "/api",
+		schema.GroupVersion{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := &tektonv1.TaskRun{}
+	task.Name = "sbom"
+	task.Status.PodName = "pod"
+	task.Status.Steps = []tektonv1.StepState{{Name: "list", Container: "step-list",
+		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	var out bytes.Buffer
+	p := &stepLogs{LogOptions: LogOptions{Out: &out, Tail: -1}, ctx: t.Context(),
 		printed: map[string]bool{},
 		read: func(pod, container string, options url.Values) (io.ReadCloser, error) {
 			return (&Client{pods: pods}).StepLog(t.Context(), "team1", pod, container, options)
 		}}
+	p.task("run", begunTask(task))
+	if p.failed != nil {
+		t.Fatal(p.failed)
+	}
+	return out.String()
 }
 
 // podLogs serves the logs of containers. One that runs is served until it ends.
@@ -289,27 +291,9 @@ func plain(t *testing.T, text string) {
 
 // What a build's author wrote does not steer the terminal of who reads it.
 func TestBuildLogsArePlain(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(hostile + "\r\n"))
-	}))
-	defer server.Close()
-	pods, err := process.RESTClient(&rest.Config{Host: server.URL}, "/api",
-		schema.GroupVersion{Version: "v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	task := &tektonv1.TaskRun{}
-	task.Status.PodName = "pod"
-	task.Status.Steps = []tektonv1.StepState{{Name: "say", Container: "step-say",
-		ContainerState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
-	p := reading(t, pods, &out)
-	p.task("run", begunTask(task))
-	if p.failed != nil {
-		t.Fatal(p.failed)
-	}
-	plain(t, out.String())
-	if !strings.HasSuffix(out.String(), "pass\n") {
-		t.Errorf("the end of the line is shown: %q", out.String())
+	out := printed(t, hostile+"\r\n")
+	plain(t, out)
+	if !strings.HasSuffix(out, "pass\n") {
+		t.Errorf("the end of the line is shown: %q", out)
 	}
 }
