@@ -63,11 +63,20 @@ func home(v *Visit) (*Page, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := tile{section: sections[1+i], Count: health[store.Healthy] + health[store.Degraded] +
-			health[store.Failing] + health[store.Unknown]}
+		t := tile{section: sections[1+i], Bad: health[store.Failing] + health[store.Degraded]}
+		t.Count = t.Bad + health[store.Healthy] + health[store.Unknown]
 		unknown += health[store.Unknown]
-		for _, q := range []store.Query{{Health: store.Failing}, {Health: store.Degraded},
-			{Health: store.Healthy, Drifted: true}} {
+		wrong := []store.Query{{Health: store.Failing}, {Health: store.Degraded}}
+		if kind == store.Server {
+			drifted := store.Query{Scope: scope, Type: kind, Health: store.Healthy, Drifted: true}
+			n, err := store.Tally(v.Context(), v.Console.Store, drifted)
+			if err != nil {
+				return nil, err
+			}
+			t.Bad += n[store.Healthy]
+			wrong = append(wrong, drifted)
+		}
+		for _, q := range wrong {
 			q.Scope, q.Type, q.Limit = scope, kind, shownFindings
 			entries, err := v.Console.Store.List(v.Context(), q)
 			if err != nil {
@@ -76,11 +85,6 @@ func home(v *Visit) (*Page, error) {
 			for _, e := range entries {
 				findings = append(findings, wrongEntry(e))
 			}
-			wrong, err := store.Tally(v.Context(), v.Console.Store, q)
-			if err != nil {
-				return nil, err
-			}
-			t.Bad += wrong[q.Health]
 		}
 		tiles = append(tiles, t)
 	}
