@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/armature-dev/armature/builds/api"
@@ -207,6 +209,9 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, a action) {
 		if err == nil {
 			err = v.change(b, a)
 		}
+		if err == nil {
+			v.await(b)
+		}
 		return buildPath(v.PathValue("namespace"), v.PathValue("name")), err
 	})
 	if err != nil {
@@ -245,6 +250,16 @@ func (v *Visit) change(b *api.AgentBuild, a action) error {
 			"See the missing rights on its page of rights, or use armature build.")
 	}
 	return err
+}
+
+// await waits until the cache has a build after a change, so that the next page shows the change
+// also to a browser without scripts. If that takes too long, the page shows the build as it was.
+func (v *Visit) await(before *api.AgentBuild) {
+	_ = wait.PollUntilContextCancel(v.Context(), 20*time.Millisecond, true,
+		func(ctx context.Context) (bool, error) {
+			now, err := v.Console.Cluster.build(ctx, before.Namespace, before.Name)
+			return err != nil || now.ResourceVersion != before.ResourceVersion, nil
+		})
 }
 
 // program is the console's name in events.

@@ -358,11 +358,19 @@ func TestRetryAndCancel(t *testing.T) {
 		"same-origin")); got != http.StatusSeeOther || !current().Spec.Cancel {
 		t.Fatalf("cancel: %d %s", got, y.logged.text())
 	}
-	y.shows(may, at, "Retry</button>")
-	y.hides(may, at, "Cancel</button>")
+	// The next page shows the change, because a browser without scripts does not look again.
+	next := func(shown, hidden string) {
+		t.Helper()
+		if _, _, page := y.get(may, at); !strings.Contains(page, shown+"</button>") ||
+			strings.Contains(page, hidden+"</button>") {
+			t.Errorf("the next page has %s and not %s", hidden, shown)
+		}
+	}
+	next("Retry", "Cancel")
 	if got := y.post(at+"/retry", bearer(may)); got != http.StatusSeeOther {
 		t.Fatalf("retry: %d", got)
 	}
+	next("Cancel", "Retry")
 	if now := current(); now.Spec.Cancel ||
 		now.Annotations[api.RerunAnnotation(api.DefaultGroup)] == "" {
 		t.Errorf("retry does nothing: %v", now.Annotations)
