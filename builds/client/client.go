@@ -148,19 +148,22 @@ func (c *Client) Rerun(ctx context.Context, b *api.AgentBuild, at time.Time) err
 }
 
 // edit patches a build as it was read, so that the API server rejects concurrent changes of two
-// users. It removes spec.cancel if cancel is nil.
+// users. It removes spec.cancel if cancel is nil, and sets the resourceVersion of b to the new one,
+// which is the old one if the build is already as requested.
 func (c *Client) edit(ctx context.Context, b *api.AgentBuild, cancel any,
 	annotations map[string]string) error {
 	data, err := json.Marshal(map[string]any{"spec": map[string]any{"cancel": cancel},
 		"metadata": map[string]any{"resourceVersion": b.ResourceVersion,
 			"annotations": annotations}})
+	var changed *unstructured.Unstructured
 	if err == nil {
-		_, err = c.builds(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, data,
+		changed, err = c.builds(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, data,
 			metav1.PatchOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("changing AgentBuild %s/%s: %w", b.Namespace, b.Name, err)
 	}
+	b.ResourceVersion = changed.GetResourceVersion()
 	return nil
 }
 

@@ -207,10 +207,10 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, a action) {
 	path, who, err := visit(c, r, patience, func(v *Visit) (string, error) {
 		b, err := v.build()
 		if err == nil {
-			err = v.change(b, a)
-		}
-		if err == nil {
-			v.await(b)
+			before := b.ResourceVersion
+			if err = v.change(b, a); err == nil && b.ResourceVersion != before {
+				v.await(b, before)
+			}
 		}
 		return buildPath(v.PathValue("namespace"), v.PathValue("name")), err
 	})
@@ -252,13 +252,15 @@ func (v *Visit) change(b *api.AgentBuild, a action) error {
 	return err
 }
 
-// await waits until the cache has a build after a change, so that the next page shows the change
-// also to a browser without scripts. If that takes too long, the page shows the build as it was.
-func (v *Visit) await(before *api.AgentBuild) {
-	_ = wait.PollUntilContextCancel(v.Context(), 20*time.Millisecond, true,
+// await waits until the cache no longer has a build as it was before a change, so that the next
+// page shows the change also to a browser without scripts. It waits at most for patience; then the
+// page shows the build as it was.
+func (v *Visit) await(b *api.AgentBuild, before string) {
+	const every = 100 * time.Millisecond // each look copies the build
+	_ = wait.PollUntilContextCancel(v.Context(), every, true,
 		func(ctx context.Context) (bool, error) {
-			now, err := v.Console.Cluster.build(ctx, before.Namespace, before.Name)
-			return err != nil || now.ResourceVersion != before.ResourceVersion, nil
+			now, err := v.Console.Cluster.build(ctx, b.Namespace, b.Name)
+			return err != nil || now.ResourceVersion != before, nil
 		})
 }
 

@@ -380,3 +380,22 @@ func (w *world) get(token, path string) (int, http.Header, string) {
 	w.must(response.Body.Close())
 	return response.StatusCode, response.Header, string(body)
 }
+
+// bearer returns an edit of a request that adds a token, and headers in pairs.
+func bearer(token string, headers ...string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer "+token)
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	}
+}
+
+// cookie returns an edit of a request that adds a session, and headers in pairs.
+func cookie(session string, headers ...string) func(*http.Request) {
+	return func(r *http.Request) {
+		bearer("", headers...)(r)
+		r.Header.Del("Authorization")
+		r.AddCookie(&http.Cookie{Name: access.Cookie, Value: session})
+	}
+}
