@@ -58,35 +58,12 @@ func home(v *Visit) (*Page, error) {
 	var findings, changes []finding
 	unknown := 0
 	for i, kind := range []store.Type{store.Agent, store.Server} {
-		health, err := store.Tally(v.Context(), v.Console.Store,
-			store.Query{Scope: scope, Type: kind})
+		t := tile{section: sections[1+i]}
+		wrong, silent, err := v.judge(store.Query{Scope: scope, Type: kind}, &t)
 		if err != nil {
 			return nil, err
 		}
-		t := tile{section: sections[1+i], Bad: health[store.Failing] + health[store.Degraded]}
-		t.Count = t.Bad + health[store.Healthy] + health[store.Unknown]
-		unknown += health[store.Unknown]
-		wrong := []store.Query{{Health: store.Failing}, {Health: store.Degraded}}
-		if kind == store.Server {
-			drifted := store.Query{Scope: scope, Type: kind, Health: store.Healthy, Drifted: true}
-			n, err := store.Tally(v.Context(), v.Console.Store, drifted)
-			if err != nil {
-				return nil, err
-			}
-			t.Bad += n[store.Healthy]
-			wrong = append(wrong, drifted)
-		}
-		for _, q := range wrong {
-			q.Scope, q.Type, q.Limit = scope, kind, shownFindings
-			entries, err := v.Console.Store.List(v.Context(), q)
-			if err != nil {
-				return nil, err
-			}
-			for _, e := range entries {
-				findings = append(findings, wrongEntry(e))
-			}
-		}
-		tiles = append(tiles, t)
+		tiles, findings, unknown = append(tiles, t), append(findings, wrong...), unknown+silent
 	}
 	entries, err := v.Console.Store.List(v.Context(),
 		store.Query{Scope: scope, Latest: true, Limit: shownChanges})
@@ -146,6 +123,36 @@ func home(v *Visit) (*Page, error) {
 		{"wrong", "home-wrong", wrongData{findings, wrong - len(findings)}},
 		{"changes", "home-changes", changes[:min(len(changes), shownChanges)]},
 	}}, nil
+}
+
+// judge counts the entries of a query for a tile. It returns the first findings about them, and how
+// many did not answer yet.
+func (v *Visit) judge(of store.Query, t *tile) (findings []finding, unknown int, err error) {
+	health, err := store.Tally(v.Context(), v.Console.Store, of)
+	drifted := of
+	drifted.Health, drifted.Drifted = store.Healthy, true
+	differ, err2 := store.Tally(v.Context(), v.Console.Store, drifted)
+	if err = cmp.Or(err, err2); err != nil {
+		return nil, 0, err
+	}
+	for _, n := range health {
+		t.Count += n
+	}
+	t.Bad = health[store.Failing] + health[store.Degraded] + differ[store.Healthy]
+
+	failing, degraded := of, of
+	failing.Health, degraded.Health = store.Failing, store.Degraded
+	for _, q := range []store.Query{failing, degraded, drifted} {
+		q.Limit = shownFindings
+		entries, err := v.Console.Store.List(v.Context(), q)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, e := range entries {
+			findings = append(findings, wrongEntry(e))
+		}
+	}
+	return findings, health[store.Unknown], nil
 }
 
 // summary returns the overall state in a sentence.
