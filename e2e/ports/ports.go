@@ -2,6 +2,7 @@
 package ports
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -9,8 +10,8 @@ import (
 	"sync"
 )
 
-// reserved has the UDP ports of the ports that Free returned, which other test programs cannot
-// reserve until this one ends.
+// reserved holds the UDP ports of the ports that Free returned open until this test program ends,
+// so that no other one reserves them.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
@@ -29,14 +30,14 @@ func Free() (string, error) {
 			last = err
 			continue
 		}
-		reserved.Lock()
-		reserved.ports = append(reserved.ports, reservation)
-		reserved.Unlock()
 		l, err := net.Listen("tcp", address)
 		if err == nil {
+			reserved.Lock()
+			defer reserved.Unlock()
+			reserved.ports = append(reserved.ports, reservation)
 			return port, l.Close()
 		}
-		last = err
+		last = errors.Join(err, reservation.Close())
 	}
 	return "", fmt.Errorf("looking for a free port: %w", last)
 }
