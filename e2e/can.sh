@@ -1,9 +1,9 @@
 #!/bin/bash
 # can.sh says on standard output why a cluster cannot run here, and then fails.
 # STARTED is when what it belongs to began, in seconds since 1970. On a machine with cold
-# caches, building the programs of a cluster and playing the stories takes 0.9 of the time that
-# all before it took, however slow the machine is; CI has 90 minutes.
-late=2700
+# caches, building the programs of a cluster and playing the stories takes about 0.9 of the
+# time that all before it took, however slow the machine is; CI has 75 minutes.
+late=2350
 [ -z "${STARTED:-}" ] || [ $(($(date +%s) - STARTED)) -lt $late ] || [ -e .cache/bin/kubelet ] ||
 	{ echo "$((($(date +%s) - STARTED) / 60)) minutes have gone already, and its programs are not built: make e2e plays them"; exit 1; }
 [ "$(uname -s)" = Linux ] || { echo "it takes Linux"; exit 1; }
