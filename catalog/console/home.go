@@ -142,9 +142,16 @@ func (v *Visit) judge(of store.Query, t *tile) (findings []finding, unknown int,
 
 	failing, degraded := of, of
 	failing.Health, degraded.Health = store.Failing, store.Degraded
-	for _, q := range []store.Query{failing, degraded, drifted} {
-		q.Limit = shownFindings
-		entries, err := v.Console.Store.List(v.Context(), q)
+	for _, wrong := range []struct {
+		store.Query
+		entries int
+	}{{failing, health[store.Failing]}, {degraded, health[store.Degraded]},
+		{drifted, differ[store.Healthy]}} {
+		if wrong.entries == 0 { // the database would read all entries to find none
+			continue
+		}
+		wrong.Limit = shownFindings
+		entries, err := v.Console.Store.List(v.Context(), wrong.Query)
 		if err != nil {
 			return nil, 0, err
 		}
