@@ -230,11 +230,11 @@ var list = []Metric{
 		Labels: "controller", Foreign: "controller-runtime",
 		Help: "Reconciliations that failed: the API server refused a read, or a write of a status.",
 		Alerts: []Alert{{
-			Name: "ArmatureReconcileErrors", Severity: "warning", For: "10m",
+			Name: "ArmatureReconcileErrors", Severity: "warning", For: "30m",
 			Expr: `sum by (job, controller) (increase(controller_runtime_reconcile_errors_total{` +
-				jobs + `}[30m])) / ` +
+				jobs + `}[20m])) / ` +
 				`sum by (job, controller) (increase(controller_runtime_reconcile_total{` + jobs +
-				`}[30m])) > 0.5`,
+				`}[20m])) > 0.5`,
 			Summary: "{{ $value | humanizePercentage }} of the reconciliations of {{ " +
 				"$labels.controller }} fail, such as writes of a status",
 			Remedy: "The log of {{ $labels.job }} has the errors. `forbidden` and `not found`: " +
