@@ -342,12 +342,9 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 	return func(file string, buf []byte) ([]byte, error) { return readFile(below(root, file), buf) }
 }
 
-// direct is a flag for opening files that makes Go spare four system calls for each.
-const direct = syscall.O_NONBLOCK
-
 // readFile reads a file. It may use buf.
 func readFile(name string, buf []byte) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|direct, 0)
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}

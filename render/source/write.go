@@ -530,7 +530,7 @@ func (s *Spool) writeTo(w io.Writer) (int64, error) {
 
 // writeFile writes a new file.
 func writeFile(name string, data []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|direct, 0o644)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if about := (*fs.PathError)(nil); errors.As(err, &about) {
 		about.Op = "create" // see Explain
 	}
