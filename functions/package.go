@@ -129,8 +129,7 @@ func (p *Package) CollectHead(scratch *krm.Object, src []byte, d krm.Document, i
 	}
 	if _, rewritten := scratch.Rewritten(); rewritten ||
 		p.reads(scratch.APIVersion, scratch.Kind) ||
-		scratch.Contains(keys.Own) &&
-			(scratch.Contains(keys.RenderedFor) || scratch.Contains(keys.Consumed)) {
+		scratch.Contains(keys.RenderedFor) || scratch.Contains(keys.Consumed) {
 		return false
 	}
 	p.CollectObject(scratch)
