@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// TestPipesOfAPackage: a package whose configuration, lock or list of files is a pipe, from which a
-// read would never return, is refused.
+// TestPipesOfAPackage: a package that is a pipe, or whose configuration, lock or list of files is
+// one, is refused: a read would never return.
 func TestPipesOfAPackage(t *testing.T) {
 	for name, read := range map[string]func(root string) error{
 		"armature.yaml": func(root string) error {
@@ -21,6 +21,10 @@ func TestPipesOfAPackage(t *testing.T) {
 		},
 		"armature.lock": func(root string) error {
 			_, _, err := source.FindLock("", root)
+			return err
+		},
+		"package.yaml": func(root string) error {
+			_, _, err := source.Tree(filepath.Join(root, "package.yaml"), "", nil)
 			return err
 		},
 		source.ListFile: func(root string) error {

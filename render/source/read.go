@@ -108,6 +108,9 @@ func Tree(root, skip string,
 		case !render.IsManifest(filepath.Base(root)):
 			return render.Source{}, nil, fmt.Errorf("%s is not a manifest by its name: name it "+
 				".yaml, .yml or .json, or pass it to standard input, as -", root)
+		case !info.Mode().IsRegular(): // each pass reads the file
+			return render.Source{}, nil, fmt.Errorf(
+				"%s: it is not a file: pass what it holds to standard input, as -", root)
 		case info.Size() > MaxFile:
 			return render.Source{}, nil, tooLarge(root)
 		}
