@@ -26,7 +26,7 @@ func (w *worker) appendItems(dst []byte, l list, file string) []byte {
 	}
 	eol, cursor := krm.LineEnding(data), d.Start
 	for i, item := range items {
-		if cap(dst)-len(dst) < 64<<10 { // append grows large memory only by a quarter
+		if cap(dst)-len(dst) < 64<<10 { // append would grow a large dst by a quarter
 			dst = slices.Grow(dst, len(dst))
 		}
 		between, unended := withoutMarks(data[cursor:item.Start])

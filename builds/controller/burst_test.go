@@ -111,7 +111,7 @@ func (w *world) spawn(file string, flags ...string) *exec.Cmd {
 		w.options.Settings.BuildNamespace, "--watch-namespaces", w.namespace,
 		"--leader-elect=false", "--metrics-address", "0", "--health-address", "0", "--qps", "1000",
 		"--log-level", "error")...)
-	// GOGC as in its container. A killed controller leaves files in TMPDIR.
+	// GOGC is as in the container. A killed controller leaves files in TMPDIR.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.Get(w.TB).Admin.Kubeconfig, "GOGC=100",
 		"TMPDIR="+w.TempDir())
 	cmd.Stderr = os.Stderr
