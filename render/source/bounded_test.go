@@ -11,8 +11,8 @@ import (
 	"github.com/armature-dev/armature/render/source"
 )
 
-// TestPipesOfAPackage: a package that is a pipe, or whose configuration, lock or list of files is
-// one, is refused: a read would never return.
+// TestPipesOfAPackage: a package that is a pipe, or whose configuration, lock, list of files or
+// rendered file is one, is refused: a read would never return.
 func TestPipesOfAPackage(t *testing.T) {
 	for name, read := range map[string]func(root string) error{
 		"armature.yaml": func(root string) error {
@@ -24,8 +24,18 @@ func TestPipesOfAPackage(t *testing.T) {
 			return err
 		},
 		"package.yaml": func(root string) error {
-			_, _, err := source.Tree(filepath.Join(root, "package.yaml"), "", nil)
+			src, _, err := source.Tree(filepath.Join(root, "package.yaml"), "", nil)
+			if err == nil {
+				_, err = src.Content("package.yaml")
+			}
 			return err
+		},
+		"rendered.yaml": func(root string) error {
+			c, err := source.NewComparison(root, false)
+			if err != nil {
+				return err
+			}
+			return c.Write("rendered.yaml", []byte("kind: Pod\n"))
 		},
 		source.ListFile: func(root string) error {
 			c, err := source.NewComparison(root, false)

@@ -101,7 +101,7 @@ func (c *Comparison) Differences() ([]Difference, error) {
 	slices.Sort(c.files)
 	removed := c.removed
 	if !c.inPlace {
-		before, err := readBounded(filepath.Join(c.path, ListFile))
+		before, err := readFile(filepath.Join(c.path, ListFile), nil)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}

@@ -53,7 +53,7 @@ func existing(at string) string {
 // RenderedFrom returns the folder of the package from which a folder was rendered, relative to that
 // folder. It returns "" if no render wrote the folder, or if it was rendered from standard input.
 func RenderedFrom(folder string) string {
-	list, err := readBounded(filepath.Join(folder, ListFile))
+	list, err := readFile(filepath.Join(folder, ListFile), nil)
 	if err != nil {
 		return ""
 	}
@@ -174,9 +174,9 @@ func fileOf(named, root, fallback string) (file, shown string) {
 // find reads and parses a file of a package other than a manifest.
 func find[T any](file, shown string, required bool, what string,
 	read func(data []byte, file string) (*T, []finding.Finding)) (*T, []finding.Finding, error) {
-	from := readBounded
-	if required { // the user may name a pipe
-		from = os.ReadFile
+	from := os.ReadFile // the user may name a pipe
+	if !required {
+		from = func(name string) ([]byte, error) { return readFile(name, nil) }
 	}
 	data, err := from(file)
 	switch {

@@ -108,9 +108,6 @@ func Tree(root, skip string,
 		case !render.IsManifest(filepath.Base(root)):
 			return render.Source{}, nil, fmt.Errorf("%s is not a manifest by its name: name it "+
 				".yaml, .yml or .json, or pass it to standard input, as -", root)
-		case !info.Mode().IsRegular(): // each pass reads the file
-			return render.Source{}, nil, fmt.Errorf(
-				"%s: it is not a file: pass what it holds to standard input, as -", root)
 		case info.Size() > MaxFile:
 			return render.Source{}, nil, tooLarge(root)
 		}
@@ -345,29 +342,28 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 	return func(file string, buf []byte) ([]byte, error) { return readFile(below(root, file), buf) }
 }
 
-// readFile reads a file. It may use buf.
+// readFile reads a file. It may use buf. A file of a package may be a pipe, which may never have a
+// writer, or a link to a device that has no end: it is refused.
 func readFile(name string, buf []byte) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe does not wait
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New(
+			"it is not a file\n  hint: replace the link, pipe or device by a regular file")}
+	}
+	if err != nil {
+		return nil, err
+	}
 	data := bytes.NewBuffer(slices.Grow(buf[:0], 8<<10))
 	if _, err = data.ReadFrom(io.LimitReader(f, MaxFile+1)); err == nil && data.Len() > MaxFile {
 		err = tooLarge(name)
 	}
 	return data.Bytes(), err
-}
-
-// readBounded reads a file of a package whose name is fixed. The author of the package may have
-// made it a pipe, or a link to a device that has no end.
-func readBounded(name string) ([]byte, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New(
-			"it is not a file\n  hint: replace the link, pipe or device by a regular file")}
-	}
-	return readFile(name, nil)
 }
 
 func tooLarge(file string) error {

@@ -186,7 +186,7 @@ func (f *Folder) commit() (written, removed int, err error) {
 		}
 		return written, removed, err
 	}
-	before, err := readBounded(filepath.Join(f.path, ListFile))
+	before, err := readFile(filepath.Join(f.path, ListFile), nil)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, 0, err
 	}
@@ -311,7 +311,7 @@ func packageFor(folder, path string) (string, error) {
 		}
 		pkg = filepath.ToSlash(relative)
 	}
-	list, err := readBounded(filepath.Join(folder, ListFile))
+	list, err := readFile(filepath.Join(folder, ListFile), nil)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
