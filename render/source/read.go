@@ -30,6 +30,9 @@ const (
 // ErrTooLarge means that a file or stream exceeds the limits.
 var ErrTooLarge = errors.New("larger than a manifest may be")
 
+// errNotFile is the error for a pipe or device, from which a read may never return.
+var errNotFile = errors.New("it is not a file")
+
 // Explain returns the text of an error. It adds a hint for a file or folder that does not exist, is
 // not accessible, is too large, or is a folder in place of a file.
 func Explain(err error) string {
@@ -52,6 +55,8 @@ func Explain(err error) string {
 			"armature.yaml"
 	case errors.Is(about, syscall.EISDIR):
 		hint = "rename the folder, or name a file in it"
+	case errors.Is(about, errNotFile):
+		hint = "replace the link, pipe or device by a regular file"
 	case errors.Is(about, ErrTooLarge):
 		hint = "split it, or leave it out with spec.exclude in armature.yaml"
 	default:
@@ -342,8 +347,7 @@ func reader(root string) func(string, []byte) ([]byte, error) {
 	return func(file string, buf []byte) ([]byte, error) { return readFile(below(root, file), buf) }
 }
 
-// readFile reads a file. It may use buf. A file of a package may be a pipe, which may never have a
-// writer, or a link to a device that has no end: it is refused.
+// readFile reads a regular file. It may use buf.
 func readFile(name string, buf []byte) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe does not wait
 	if err != nil {
@@ -353,8 +357,7 @@ func readFile(name string, buf []byte) ([]byte, error) {
 
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		err = &fs.PathError{Op: "read", Path: name, Err: errors.New(
-			"it is not a file\n  hint: replace the link, pipe or device by a regular file")}
+		err = &fs.PathError{Op: "read", Path: name, Err: errNotFile}
 	}
 	if err != nil {
 		return nil, err
