@@ -22,7 +22,8 @@ func key(kind, namespace, name string) id {
 
 // builtIns are objects of every cluster: a kind, a namespace or * for any, and the patterns of
 // names. The ServiceAccounts in kube-system belong to Kubernetes' own controllers (bootstrappolicy
-// of Kubernetes 1.37; the cloud-* ones are those of the cloud controller manager).
+// of Kubernetes 1.37; the cloud-* ones are those of the cloud controller manager). The second line
+// is OpenShift's ClusterRoles.
 //
 //go:embed builtin.txt
 var builtIns string

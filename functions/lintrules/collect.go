@@ -24,6 +24,10 @@ var makers string
 // their names before the ordinal.
 const claimTemplate = "volumeClaimTemplates"
 
+// charts is the kind under which namespaces are recorded into which a chart installs objects. The
+// name is empty.
+const charts = "charts"
+
 // Collect records the facts about o that checks of other objects need.
 func (p *Package) Collect(o *krm.Object) {
 	facts := p.enter(key(o.Kind, o.Namespace, o.Name))
@@ -36,6 +40,10 @@ func (p *Package) Collect(o *krm.Object) {
 		facts.add(o.Get("data"), o.Get("stringData"))
 	case "Namespace":
 		p.collected.namespaces[finding.Home(o.Name)] = readNamespace(o)
+	case "HelmRelease", "HelmChart", "Application":
+		if into, ok := installs(o); ok {
+			p.enter(key(charts, into, ""))
+		}
 	case "HorizontalPodAutoscaler", "ScaledObject":
 		target := scaled(o)
 		p.collected.scalers[target] = append(p.collected.scalers[target], o.Ref)
@@ -127,6 +135,29 @@ func readNamespace(o *krm.Object) (ns namespace) {
 		ns.mesh, ns.by = "istio.io/rev: "+revision, istioInject
 	}
 	return ns
+}
+
+// installs returns the namespace into which an object of Flux, k3s or Argo CD installs a chart.
+func installs(o *krm.Object) (namespace string, ok bool) {
+	spec := o.Get("spec")
+	switch o.Kind {
+	case "HelmRelease":
+		ok = true
+	case "HelmChart": // Flux's are only fetched
+		ok = o.Group() == "helm.cattle.io"
+	case "Application":
+		ok = spec.Get("source", "chart").Exists()
+		each(spec, "sources[].chart", func(chart krm.Node) { ok = ok || chart.Exists() })
+	}
+	return cmp.Or(spec.Get("targetNamespace").Text(),
+		spec.Get("destination", "namespace").Text(), o.Namespace), ok
+}
+
+// charted reports whether a chart may hold objects of a namespace: of this package, if the author
+// left the namespace to Flux or kubectl -n.
+func (c *checker) charted(namespace string) bool {
+	return c.has(charts, namespace, "") || namespace != "" && slices.ContainsFunc(c.Beside,
+		func(p *Package) bool { return p.has(charts, namespace, "") })
 }
 
 // scaled returns the workload of an autoscaler.
@@ -295,7 +326,7 @@ func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 }
 
 // selectsNone reports whether a selector selects no pod: of the package and those beside it, of
-// every cluster, or possibly of unreadable files.
+// every cluster, or possibly of charts and unreadable files.
 func (c *checker) selectsNone(selector krm.Node) bool {
 	for _, p := range append(c.Beside, c.Package) {
 		if len(p.selected(c.Namespace, selector)) > 0 {
@@ -304,7 +335,7 @@ func (c *checker) selectsNone(selector krm.Node) bool {
 	}
 	want := wanted(selector)
 	dns := c.Namespace == "kube-system" && len(want) == 1 && want["k8s-app"] == "kube-dns"
-	return !c.Open && !dns && !c.mayHold(want)
+	return !c.Open && !dns && !c.charted(c.Namespace) && !c.mayHold(want)
 }
 
 // mayHold reports whether an unreadable text has lines with each of the fields.

@@ -96,10 +96,11 @@ func (c *checker) dangling(at krm.Node, kind, namespace, name string) {
 }
 
 // found reports whether a referenced object exists: in the package or one beside it, in every
-// cluster, or possibly in a file that cannot be read. A name that another tool completes counts as
-// found.
+// cluster, or possibly in a chart or a file that cannot be read. A name that another tool completes
+// counts as found.
 func (c *checker) found(kind, namespace, name string) bool {
-	if c.Open || builtIn(kind, namespace, name) || images.HasVariable(name) {
+	if c.Open || builtIn(kind, namespace, name) || images.HasVariable(name) ||
+		c.charted(namespace) {
 		return true
 	}
 	claim, ordinal := strings.CutSuffix(anyOrdinal(name), "-*")
