@@ -1,10 +1,6 @@
 package api
 
-import (
-	"strings"
-
-	"github.com/armature-dev/armature/functions/text"
-)
+import "github.com/armature-dev/armature/functions/text"
 
 // MaxMessage is the limit of a condition's or a status's message in bytes; the API server refuses a
 // condition's message above 32 KiB.
@@ -12,9 +8,5 @@ const MaxMessage = 4096
 
 // Clip limits a text to MaxMessage and escapes unprintable characters. Much of it is not trusted.
 func Clip(content string) string {
-	content = text.Plain(content)
-	if len(content) <= MaxMessage {
-		return content
-	}
-	return strings.ToValidUTF8(content[:MaxMessage-3], "") + "…"
+	return text.Cut(text.Plain(content), MaxMessage)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/armature-dev/armature/builds/controller/traces"
 	"github.com/armature-dev/armature/builds/failure"
 	"github.com/armature-dev/armature/builds/source/git"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/process"
 	"github.com/armature-dev/armature/render/process/copies"
 )
@@ -89,10 +90,8 @@ func (r *Reconciler) announce(s *observation, o decision, reason string, old api
 }
 
 func (r *Reconciler) event(s *observation, kind, reason, action, message string) {
-	if len(message) > 1000 {
-		message = message[:1000] // the API server's limit is 1 KiB
-	}
-	r.events.Eventf(s.build, nil, kind, reason, action, "%s", strings.ToValidUTF8(message, ""))
+	// The API server's limit is 1 KiB.
+	r.events.Eventf(s.build, nil, kind, reason, action, "%s", text.Cut(message, 1000))
 }
 
 // retrying reports in status that the API server or a Git server does not answer. It is best

@@ -18,6 +18,7 @@ import (
 
 	"github.com/armature-dev/armature/builds/api"
 	"github.com/armature-dev/armature/builds/controller/runs"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Tekton does not notice every lost pod: a pod that the kubelet evicts has containers without
@@ -118,11 +119,8 @@ func becameOf(pod *corev1.Pod) (lost *runs.Lost, since time.Time) {
 		lost.Reason, lost.Cause, message =
 			api.ReasonEvicted, api.CauseEvicted, cmp.Or(message, disrupted.Message)
 	}
-	lost.Message = fmt.Sprintf("pod %s was lost: %s", pod.Name,
-		strings.TrimSpace(cmp.Or(message, pod.Status.Reason)))
-	if len(lost.Message) > 1024 {
-		lost.Message = strings.ToValidUTF8(lost.Message[:1024], "")
-	}
+	lost.Message = text.Cut(fmt.Sprintf("pod %s was lost: %s", pod.Name,
+		strings.TrimSpace(cmp.Or(message, pod.Status.Reason))), 1024)
 	return lost, since
 }
 

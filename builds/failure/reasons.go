@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/armature-dev/armature/builds/api"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Step is how a step of a build ended.
@@ -75,7 +76,7 @@ func Of(step Step) Failure {
 				f.Place, f.Line = place, cmp.Or(line, last)
 			}
 		}
-		f.Line, f.Place = clip(f.Line), clip(f.Place)
+		f.Line, f.Place = text.Cut(f.Line, maxLine), text.Cut(f.Place, maxLine)
 		return f
 	}
 	return Failure{Server: serverFailed().MatchString(last)}
@@ -340,12 +341,4 @@ func before(log []string) (place, line string) {
 		}
 	}
 	return "", ""
-}
-
-// clip shortens a text to maxLine bytes, at a rune.
-func clip(text string) string {
-	if len(text) <= maxLine {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxLine], "") + "…"
 }

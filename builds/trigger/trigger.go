@@ -462,9 +462,8 @@ func (t *Triggers) annotate(ctx context.Context, b *api.AgentBuild,
 
 // event records an event of a build. The texts are Git's, so it makes them printable and cuts them.
 func (t *Triggers) event(b *api.AgentBuild, reason, format string, args ...any) {
-	text := text.Printable(fmt.Sprintf(format, args...))
 	t.events.Eventf(b, nil, corev1.EventTypeNormal, reason, "Trigger", "%s",
-		strings.ToValidUTF8(text[:min(len(text), 1000)], ""))
+		text.Cut(text.Printable(fmt.Sprintf(format, args...)), 1000))
 }
 
 // stopped is the status of a commit that is not built. The state is Skipped, which passes, only if

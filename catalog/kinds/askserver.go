@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -10,6 +9,7 @@ import (
 	"github.com/armature-dev/armature/catalog/api/kagent"
 	"github.com/armature-dev/armature/catalog/ask"
 	"github.com/armature-dev/armature/catalog/store"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/answers"
 )
 
@@ -68,16 +68,9 @@ const (
 func statusTools(items []store.Item) (out []kagent.MCPTool) {
 	for _, i := range items {
 		if i.Kind == store.Tool && len(out) < maxStatusTools {
-			out = append(out, kagent.MCPTool{Name: clip(i.Name, 256),
-				Description: clip(i.Description, maxStatusDescription)})
+			out = append(out, kagent.MCPTool{Name: text.Cut(i.Name, 256),
+				Description: text.Cut(i.Description, maxStatusDescription)})
 		}
 	}
 	return out
-}
-
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return strings.ToValidUTF8(text, "")
-	}
-	return strings.ToValidUTF8(text[:limit-3], "") + "…"
 }

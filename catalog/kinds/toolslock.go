@@ -12,6 +12,7 @@ import (
 	"github.com/armature-dev/armature/catalog/store"
 	functionsapi "github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/functions/tools"
 	"github.com/armature-dev/armature/render/answers"
 )
@@ -72,7 +73,7 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 		}
 		if _, twice := digests[i.Name]; twice {
 			return locked, fmt.Sprintf("the server has two tools of the name %s",
-				clip(tools.Visible(i.Name), 128)), nil
+				text.Cut(tools.Visible(i.Name), 128)), nil
 		}
 		cost := answers.Cost(i.Document)
 		if err := memory.Add(ctx, cost); err != nil {
@@ -102,21 +103,21 @@ func lockOf(ctx context.Context, server functionsapi.ToolServer, items []store.I
 }
 
 // changed names the tools that differ: "; changed: search; removed: fetch".
-func changed(was, is functionsapi.LockedToolServer) (text string) {
+func changed(was, is functionsapi.LockedToolServer) (list string) {
 	names := make(map[string][]string)
 	for _, c := range tools.Compare(tools.Side{Locked: []functionsapi.LockedToolServer{was}},
 		tools.Side{Locked: []functionsapi.LockedToolServer{is}}) {
-		names[c.Effect] = append(names[c.Effect], clip(tools.Visible(c.Tool), 128))
+		names[c.Effect] = append(names[c.Effect], text.Cut(tools.Visible(c.Tool), 128))
 	}
 	for _, effect := range []string{tools.Changed, tools.Removed, tools.Added} {
 		if of := names[effect]; len(of) > maxNamed {
-			text += fmt.Sprintf("; %s: %s and %d more", effect, strings.Join(of[:maxNamed], ", "),
+			list += fmt.Sprintf("; %s: %s and %d more", effect, strings.Join(of[:maxNamed], ", "),
 				len(of)-maxNamed)
 		} else if len(of) > 0 {
-			text += "; " + effect + ": " + strings.Join(of, ", ")
+			list += "; " + effect + ": " + strings.Join(of, ", ")
 		}
 	}
-	return text
+	return list
 }
 
 // maxNamed is how many tools a message names.

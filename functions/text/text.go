@@ -57,6 +57,15 @@ func Shown(value string) string {
 	return value + rest
 }
 
+// Cut returns a valid text of at most n bytes, of which the last three are "…" if the rest is cut. n
+// is at least 3.
+func Cut(s string, n int) string {
+	if len(s) > n {
+		return strings.ToValidUTF8(s[:n-len("…")], "") + "…"
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
 // Count returns a number with its noun: "1 file", "2 files".
 func Count(n int, thing string) string {
 	if n == 1 {

@@ -11,6 +11,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/armature-dev/armature/functions/api"
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // Server is a tool server with the definitions of its tools, sorted by name.
@@ -252,10 +253,10 @@ func Words(before, after string) string {
 	}
 	mark("", "", was[len(was)-back:])
 	if len(a)+len(b) == 0 { // white space alone
-		return fmt.Sprintf("[-%s-] {+%s+}", clip(fmt.Sprintf("%q", before), maxShown),
-			clip(fmt.Sprintf("%q", after), maxShown))
+		return fmt.Sprintf("[-%s-] {+%s+}", text.Cut(fmt.Sprintf("%q", before), maxShown),
+			text.Cut(fmt.Sprintf("%q", after), maxShown))
 	}
-	return clip(strings.Join(out, " "), maxShown)
+	return text.Cut(strings.Join(out, " "), maxShown)
 }
 
 // Lines returns the differences of a tool for people, one on each line.
@@ -272,7 +273,7 @@ func (c *Change) Lines() (lines []string) {
 // Headline returns the name of a tool with the effect of the change: "~ search".
 func (c *Change) Headline() string {
 	return map[string]string{Added: "+", Removed: "-", Changed: "~"}[c.Effect] + " " +
-		cmp.Or(clip(Visible(c.Tool), maxName), "the server")
+		cmp.Or(text.Cut(Visible(c.Tool), maxName), "the server")
 }
 
 // Text returns changes as text for people.

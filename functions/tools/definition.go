@@ -107,7 +107,7 @@ func Check(offered []Definition) (problems []Problem) {
 	seen := make(map[string]bool)
 	for i := range offered {
 		d := &offered[i]
-		c := checker{tool: clip(Visible(d.Name), maxName)}
+		c := checker{tool: text.Cut(Visible(d.Name), maxName)}
 		const name = "name"
 		switch {
 		case d.Name == "" || len(d.Name) > maxName:
@@ -135,7 +135,7 @@ type checker struct {
 }
 
 func (c *checker) report(field, message, hint string) {
-	c.problems = append(c.problems, Problem{c.tool, clip(Visible(field), 512), message, hint})
+	c.problems = append(c.problems, Problem{c.tool, text.Cut(Visible(field), 512), message, hint})
 }
 
 // schema reports references that lead out of the definition, and bounds its size. Values below
@@ -162,7 +162,7 @@ func (c *checker) schema(path string, value any, depth int, isSchema bool) {
 				!strings.HasPrefix(to, "#") {
 				c.report(at, fmt.Sprintf(
 					"it refers to %s, which may change without the definition and is not fetched",
-					clip(Visible(to), 200)),
+					text.Cut(Visible(to), 200)),
 					"put that schema below $defs on the server, and refer to it as #/$defs/NAME")
 			}
 			c.schema(at, object[key], depth+1, isSchema && key != "enum" && key != "const" &&
@@ -226,13 +226,6 @@ func Runes(found []rune) string {
 		names = append(names, "…")
 	}
 	return strings.Join(names, ", ")
-}
-
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 // File is the name of the file with the definitions, next to armature.lock.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,13 +90,13 @@ func (a *Attester) summarize(ctx context.Context, p *pushed, session *sign.Sessi
 // refusalText returns the reason of a refusal for status, without the text of a registry's answer:
 // the tenant chose the server.
 func refusalText(err error) string {
-	text := text.Plain(err.Error())
+	reason := text.Plain(err.Error())
 	if answer := (*transport.Error)(nil); errors.As(err, &answer) {
-		text = fmt.Sprintf(
+		reason = fmt.Sprintf(
 			"something that is attached to it leads nowhere: the registry answers %d %s",
 			answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
-	return strings.ToValidUTF8(text[:min(len(text), maxRefusal)], "")
+	return text.Cut(reason, maxRefusal)
 }
 
 // mayPass reports whether an error is temporary because a registry did not answer. An answer that

@@ -77,8 +77,7 @@ func New(ctx context.Context, log logr.Logger) (*Tracer, error) {
 			"in most cases")
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		problem := text.Printable(err.Error())
-		log.Info("exporting traces", "problem", problem[:min(len(problem), maxContext)])
+		log.Info("exporting traces", "problem", text.Cut(text.Printable(err.Error()), maxContext))
 	}))
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {

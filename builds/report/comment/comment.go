@@ -107,10 +107,8 @@ func Counts(findings []finding.Finding) string {
 
 // code returns a text as a code span, in which nothing is a mention, a link or an image.
 func code(content string) string {
-	content = strings.Join(strings.Fields(text.Printable(strings.TrimSpace(content))), " ")
-	if len(content) > 1000 {
-		content = strings.ToValidUTF8(content[:1000], "") + "…"
-	}
+	content = text.Cut(strings.Join(strings.Fields(text.Printable(strings.TrimSpace(content))), " "),
+		1000)
 	return "`" + strings.NewReplacer("|", `\|`, "`", "'").Replace(content) + "`"
 }
 

@@ -276,8 +276,7 @@ func (r *reconciler) report(u *api.ImageUpdate, status metav1.ConditionStatus, r
 // shorten makes a text printable and cuts it to maxText bytes. Servers and policies may be its
 // authors.
 func shorten(content string) string {
-	content = text.Plain(content)
-	return strings.ToValidUTF8(content[:min(len(content), maxText)], "")
+	return text.Cut(text.Plain(content), maxText)
 }
 
 // patch writes the changes of the status.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/armature-dev/armature/functions/api/keys"
+	"github.com/armature-dev/armature/functions/text"
 	"github.com/armature-dev/armature/render/deliver/apply/fields"
 )
 
@@ -215,12 +216,7 @@ const (
 )
 
 // clip shortens the name of a part.
-func clip(text string) string {
-	if len(text) <= maxAddedName {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxAddedName], "") + "…"
-}
+func clip(name string) string { return text.Cut(name, maxAddedName) }
 
 // item returns an item of a list of mappings, by a key that its items have; nil if there is none.
 func item(list any, key, value string) any {

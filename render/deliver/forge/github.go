@@ -17,6 +17,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/go-github/v88/github"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/armature-dev/armature/functions/text"
 )
 
 // hub is a repository on GitHub or GitHub Enterprise Server.
@@ -231,7 +233,7 @@ func (h *hub) check(ctx context.Context, s Status) error {
 		status, conclusion = map[State]string{Queued: "queued", Running: "in_progress"}[s.State], ""
 	}
 	title := line(cmp.Or(s.Description, string(s.State)), 255)
-	summary := cut(cmp.Or(s.Summary, title), maxOutput)
+	summary := text.Cut(cmp.Or(s.Summary, title), maxOutput)
 	mine, open, err := h.checks(ctx, s)
 	if err != nil {
 		return err
@@ -241,7 +243,7 @@ func (h *hub) check(ctx context.Context, s Status) error {
 		at := max(a.Line, 1)
 		notes = append(notes, &github.CheckRunAnnotation{
 			Path: github.Ptr(strings.TrimPrefix(a.Path, "./")), StartLine: &at, EndLine: &at,
-			AnnotationLevel: github.Ptr("failure"), Message: github.Ptr(cut(a.Message, 60_000)),
+			AnnotationLevel: github.Ptr("failure"), Message: github.Ptr(text.Cut(a.Message, 60_000)),
 		})
 	}
 	output := func() *github.CheckRunOutput {

@@ -375,11 +375,9 @@ func (r *Reconciler) finish(ctx context.Context, c client.Client,
 	r.metrics.attempted(source, reason)
 	process.Conditions{List: &s.Conditions, Generation: source.Generation}.Report(failed, reason,
 		message)
-	if len(message) > 1000 { // the API accepts 1 KiB
-		message = strings.ToValidUTF8(message[:1000], "") + "…"
-	}
 	if isNew {
-		r.Events.Eventf(source, nil, kind, reason, "Render", "%s", message)
+		r.Events.Eventf(source, nil, kind, reason, "Render", "%s",
+			text.Cut(message, 1000)) // the API accepts 1 KiB
 	}
 	if equality.Semantic.DeepEqual(before.Status, *s) {
 		return nil
