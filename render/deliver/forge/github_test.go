@@ -657,6 +657,36 @@ func TestGitHubComment(t *testing.T) {
 	}
 }
 
+// TestHostileComment: a server, or who may edit the comment, decides how many parts and lines it
+// has.
+func TestHostileComment(t *testing.T) {
+	h := newHub(t)
+	f := h.open(false)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(f.Comment(t.Context(), 7, "build/a", "failed"))
+	mine := h.comments[0]
+	many := "<!-- armature -->\n"
+	for i := range 400 {
+		many += fmt.Sprintf("<!-- armature: build/%d -->\n%s\n", i, strings.Repeat("x", 1000))
+	}
+	mine["body"] = many
+	must(f.Comment(t.Context(), 7, "build/a", "it works"))
+	if body := mine["body"].(string); !strings.Contains(body, "it works") || len(body) > 65_536 {
+		t.Errorf("%d bytes: %.200s", len(body), body)
+	}
+	mine["body"] = "<!-- armature -->\n<!-- armature: build/b -->\n" + strings.Repeat("\n", 1<<20)
+	start := time.Now()
+	must(f.Comment(t.Context(), 7, "build/a", "it works"))
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("lines of a comment took %s", took)
+	}
+}
+
 func TestGitHubPullRequests(t *testing.T) {
 	h := newHub(t)
 	for _, app := range []bool{false, true} {

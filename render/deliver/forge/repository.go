@@ -144,7 +144,11 @@ func isEdited(created, updated time.Time) bool {
 	return created.IsZero() || !created.Equal(updated)
 }
 
-// Comment updates a part of the one comment of this account. Other parts stay.
+// maxParts bounds the parts of a comment, so that each has room for some bytes.
+const maxParts = 200
+
+// Comment updates a part of the one comment of this account. Other parts stay, unless there are
+// maxParts of them.
 func (r repository) Comment(ctx context.Context, number int, part, body string) error {
 	if !markerForm().MatchString(part) {
 		return fmt.Errorf("%q cannot mark a comment", part)
@@ -176,23 +180,29 @@ func (r repository) Comment(ctx context.Context, number int, part, body string) 
 		}
 	}
 
-	parts, at := make(map[string]string), ""
-	if len(own) > 0 {
-		for text := range strings.Lines(own[0].Body) {
+	parts := make(map[string]string)
+	if len(own) > 0 { // the server, or who may edit the comment, decides what it has
+		old := own[0].Body[:min(len(own[0].Body), r.maxComment)]
+		at, start, end := "", 0, 0
+		for text := range strings.Lines(old) {
+			end += len(text)
 			if name, ok := strings.CutPrefix(strings.TrimSpace(text), prefix); ok {
-				at = strings.TrimSuffix(name, suffix)
-			} else if at != "" {
-				parts[at] += text
+				at, start = strings.TrimSuffix(name, suffix), end
+			} else if markerForm().MatchString(at) {
+				parts[at] = old[start:end]
 			}
 		}
+	}
+	if len(parts) >= maxParts {
+		clear(parts)
 	}
 	// The body of a part must not contain the beginning of another one.
 	parts[part] = strings.ReplaceAll(body, prefix, prefix[:len(prefix)-2]+"; ")
 	want := first + "\n"
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		if text := strings.TrimSpace(parts[name]); text != "" {
-			text = cut(text, r.maxComment/len(parts)-len(prefix)-250)
-			want += fmt.Sprintf("\n%s%s%s\n\n%s\n", prefix, name, suffix, text)
+		if part := strings.TrimSpace(parts[name]); part != "" {
+			want += fmt.Sprintf("\n%s%s%s\n\n%s\n", prefix, name, suffix,
+				text.Cut(part, r.maxComment/len(parts)-len(prefix)-250))
 		}
 	}
 
@@ -258,15 +268,7 @@ func (r repository) Commit(ctx context.Context, c Commit) (sha string, err error
 	return sha, err
 }
 
-// cut cuts a text to a number of bytes, at a character.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
-}
-
 // line returns a text on one line, cut to a number of bytes.
-func line(text string, most int) string {
-	return cut(strings.Join(strings.Fields(text), " "), most)
+func line(content string, most int) string {
+	return text.Cut(strings.Join(strings.Fields(content), " "), most)
 }
