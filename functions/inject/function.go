@@ -171,7 +171,7 @@ func (s *state) others(id index.ID) func(yield func(index.ID, *index.Entry) bool
 	x := s.pkg.Index
 	e := x.Entry(id)
 	return func(yield func(index.ID, *index.Entry) bool) {
-		for kind := range x.WorkloadKinds() {
+		for _, kind := range slices.Sorted(x.WorkloadKinds()) {
 			for other, o := range x.Named(index.Key{Kind: kind, Namespace: e.Namespace, Name: e.Name}) {
 				if other == id || o.Generated && !o.Made ||
 					kind == e.Kind && path.Dir(o.File) != path.Dir(e.File) {
@@ -189,7 +189,8 @@ func (s *state) look(id index.ID, o *krm.Object) {
 	s.namesakes[id] = s.pkg.Identity.OptsIn(o) || s.pkg.Identity.Traced(id)
 }
 
-// reportNamesakes reports the other injected workloads whose ConfigMaps have the same names.
+// reportNamesakes reports another injected workload whose ConfigMaps have the same names. To report
+// all of them takes the square of their number.
 func (s *state) reportNamesakes(u *contract.Unit) {
 	id := u.ID()
 	if _, shares := s.namesakes[id]; !shares {
@@ -206,5 +207,6 @@ func (s *state) reportNamesakes(u *contract.Unit) {
 				"remove one of the two"
 		}
 		u.Report(finding.Error, "inject/two-of-a-name", u.Object.Get("metadata", "name"), message, hint)
+		return
 	}
 }
