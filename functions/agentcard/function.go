@@ -7,6 +7,7 @@ import (
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/contract"
+	"github.com/armature-dev/armature/functions/expand"
 	"github.com/armature-dev/armature/functions/finding"
 	"github.com/armature-dev/armature/functions/krm"
 )
@@ -34,13 +35,16 @@ func Function() contract.Function {
 type state struct {
 	pkg   *contract.Package
 	cards []*card
+	at    map[expand.Place][]*card
 
-	// selecting are the cards that find workloads by their labels. Workloads are matched
-	// concurrently.
-	selecting []*card
+	// selecting are the cards that find workloads by their labels, under one of these, or under
+	// none if a card has only expressions. Workloads are matched concurrently.
+	selecting map[label][]*card
 	mu        sync.Mutex
 	matched   map[*card]bool
 }
+
+type label struct{ namespace, key, value string }
 
 type card struct {
 	object *krm.Object
@@ -48,7 +52,8 @@ type card struct {
 }
 
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p, matched: make(map[*card]bool)}
+	s := &state{pkg: p, at: make(map[expand.Place][]*card), selecting: make(map[label][]*card),
+		matched: make(map[*card]bool)}
 	return contract.Steps{Collect: s.collect, Resolve: s.resolve, Run: s.run, Finish: s.finish}
 }
 
@@ -58,14 +63,21 @@ func (s *state) collect(o *krm.Object) {
 	c.value.Origin = contract.OriginOf(o)
 	s.pkg.Report.Add(Check(&c.value)...)
 	s.cards = append(s.cards, c)
+	at := expand.Place{Origin: o.Origin, Ref: o.Ref}
+	s.at[at] = append(s.at[at], c)
 }
 
 func (s *state) resolve() {
 	for _, c := range s.cards {
 		if ref := c.value.Spec.TargetRef; ref != nil {
 			s.pkg.Target(function, c.object, *ref, true)
-		} else if c.value.Spec.Selector != nil {
-			s.selecting = append(s.selecting, c)
+		} else if selector := c.value.Spec.Selector; selector != nil {
+			one := label{namespace: c.object.Namespace}
+			for key, value := range selector.MatchLabels {
+				one.key, one.value = key, value
+				break
+			}
+			s.selecting[one] = append(s.selecting[one], c)
 		}
 	}
 }
@@ -73,27 +85,29 @@ func (s *state) resolve() {
 func (s *state) run(u *contract.Unit) {
 	o := u.Object
 	if pod, ok := o.PodTemplate(); ok {
-		for _, c := range s.selecting {
-			if c.object.Namespace == o.Namespace && Matches(c.value.Spec.Selector, pod.Label) {
-				s.mu.Lock()
-				s.matched[c] = true
-				s.mu.Unlock()
-			}
+		s.match(label{namespace: o.Namespace}, pod)
+		for key, value := range pod.Template.Get("metadata", "labels").Fields() {
+			s.match(label{o.Namespace, key, value.Text()}, pod)
 		}
 	}
-	if o.Kind != "AgentCard" {
-		return
+	for _, c := range s.at[expand.Place{Origin: o.Origin, Ref: o.Ref}] {
+		u.Generate(Name(c.object.Name), AppendConfigMap(nil, &c.value))
 	}
-	for _, c := range s.cards {
-		if c.object.Origin == o.Origin && c.object.Ref == o.Ref {
-			u.Generate(Name(c.object.Name), AppendConfigMap(nil, &c.value))
+}
+
+func (s *state) match(under label, pod krm.PodTemplate) {
+	for _, c := range s.selecting[under] {
+		if Matches(c.value.Spec.Selector, pod.Label) {
+			s.mu.Lock()
+			s.matched[c] = true
+			s.mu.Unlock()
 		}
 	}
 }
 
 func (s *state) finish() (findings []finding.Finding) {
-	for _, c := range s.selecting {
-		if !s.matched[c] {
+	for _, c := range s.cards {
+		if c.value.Spec.Selector != nil && c.value.Spec.TargetRef == nil && !s.matched[c] {
 			findings = append(findings,
 				c.object.Finding(finding.Warning, function+"/no-target",
 					c.object.Get("spec", "selector"),
