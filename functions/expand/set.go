@@ -27,11 +27,12 @@ type Set struct {
 	report  *krm.Report
 
 	resources []*resource
-	at        map[Place]*resource     // the expanded resources
-	expanded  map[index.Key]bool      // their names
-	madeBy    map[index.Key]*resource // the resource that generates an object
-	claimed   map[string]*resource    // the resource that claims a name outside of the cluster
-	sources   []source                // of generated objects
+	named     map[index.Key][]*resource // also under names that kustomize has changed since
+	at        map[Place]*resource       // the expanded resources
+	expanded  map[index.Key]bool        // their names
+	madeBy    map[index.Key]*resource   // the resource that generates an object
+	claimed   map[string]*resource      // the resource that claims a name outside of the cluster
+	sources   []source                  // of generated objects
 
 	// Read reads an object of the package again. It returns nil if a host cannot.
 	Read func(index.ID) *krm.Object
@@ -41,7 +42,8 @@ type Set struct {
 func NewSet(builder *index.Builder, report *krm.Report) *Set {
 	return &Set{
 		builder: builder, index: builder.Index(), report: report,
-		at: make(map[Place]*resource), expanded: make(map[index.Key]bool),
+		named: make(map[index.Key][]*resource),
+		at:    make(map[Place]*resource), expanded: make(map[index.Key]bool),
 		madeBy: make(map[index.Key]*resource), claimed: make(map[string]*resource),
 	}
 }
@@ -70,8 +72,12 @@ func placeOf(o *krm.Object) Place { return Place{o.Origin, o.Ref} }
 
 // Collect adds a resource that a function expands; expand is nil for one that is only referenced.
 func (s *Set) Collect(o *krm.Object, function string, expand func(*Resource)) {
-	s.resources = append(s.resources,
-		&resource{Object: o, function: function, expand: expand, at: placeOf(o)})
+	r := &resource{Object: o, function: function, expand: expand, at: placeOf(o)}
+	s.resources = append(s.resources, r)
+	for _, name := range append(index.PreviousNames(o), o.Name) {
+		k := index.Key{Kind: o.Kind, Namespace: o.Namespace, Name: name}
+		s.named[k] = append(s.named[k], r)
+	}
 }
 
 // Resolve generates the objects of all resources whose functions run, and enters them into the
@@ -136,12 +142,9 @@ func (s *Set) claim(r *resource, in *Resource) {
 func (s *Set) lookup(from *resource) func(group, kind, namespace, name string) *krm.Object {
 	return func(group, kind, namespace, name string) (found *krm.Object) {
 		best := -1
-		for _, r := range s.resources {
-			if r.Kind != kind || r.Group() != group || r.Namespace != namespace {
-				continue
-			}
-			if r.Name != name && !(slices.Contains(index.PreviousNames(r.Object), name) &&
-				index.Affixes(r.Object) == index.Affixes(from.Object)) {
+		for _, r := range s.named[index.Key{Kind: kind, Namespace: namespace, Name: name}] {
+			if r.Group() != group ||
+				r.Name != name && index.Affixes(r.Object) != index.Affixes(from.Object) {
 				continue
 			}
 			if depth := index.SharedFolders(r.Origin.File, from.Origin.File); depth > best {
@@ -251,10 +254,8 @@ func (s *Set) Regenerates(o *krm.Object) (drop, known bool) {
 	if again := s.expanded[k] || s.expanded[shared]; kind == "" || again {
 		return again, again
 	}
-	for _, r := range s.resources {
-		if index.KeyOf(r.Ref) == k {
-			return false, true // its function does not run
-		}
+	if slices.ContainsFunc(s.named[k], func(r *resource) bool { return r.Name == name }) {
+		return false, true // its function does not run
 	}
 	known = s.index.Has(k)
 	for range s.index.Renamed(k, o) {
