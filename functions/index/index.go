@@ -69,6 +69,7 @@ type Index struct {
 	namespaces map[string][]*krm.Object
 	renamed    map[Key][]renamed
 	broken     map[Key]bool // by namespace and name only
+	similar    similar
 }
 
 // Has reports whether the package has an object of the key.
@@ -233,6 +234,7 @@ func NewBuilder(files int) *Builder {
 		namespaces: make(map[string][]*krm.Object),
 		renamed:    make(map[Key][]renamed),
 		broken:     make(map[Key]bool),
+		similar:    similar{named: make(map[string][]Key), names: make(map[Key][]string)},
 	}}
 }
 

@@ -3,6 +3,7 @@ package index
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/armature-dev/armature/functions/api"
 	"github.com/armature-dev/armature/functions/krm"
@@ -42,23 +43,50 @@ func (x *Index) Outdated(old *Entry) bool {
 	return false
 }
 
+// similar are the keys of an index for suggestions, which few packages need.
+type similar struct {
+	mu    sync.Mutex
+	known int              // how many entries have been read
+	named map[string][]Key // by name
+	names map[Key][]string // by kind and namespace
+}
+
+// maxNames is how many names are compared with a misspelt one: a package may misspell each of its
+// names.
+const maxNames = 1000
+
+// keys returns the keys with a name, and the names of a kind in a namespace.
+func (x *Index) keys(kind, namespace, name string) (named []Key, names []string) {
+	s := &x.similar
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; s.known < len(x.entries); s.known++ {
+		if e := &x.entries[s.known]; e.next == 0 && s.known > 0 { // the first of its key
+			of := Key{Kind: e.Kind, Namespace: e.Namespace}
+			s.named[e.Name], s.names[of] = append(s.named[e.Name], e.Key), append(s.names[of], e.Name)
+		}
+	}
+	return s.named[name], s.names[Key{Kind: kind, Namespace: namespace}]
+}
+
 // Suggest returns a hint for a reference to an object that does not exist, or "" if the package has
 // no similar object.
 func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 	var near []string
-	for k, id := range x.first {
-		e := &x.entries[id]
+	named, _ := x.keys(ref.Kind, namespace, ref.Name)
+	for _, k := range named[:min(len(named), maxNames)] {
+		e := &x.entries[x.first[k]]
 		switch {
-		case k.Name == ref.Name && k.Kind == ref.Kind && k.Namespace != namespace:
+		case k.Kind == ref.Kind && k.Namespace != namespace:
 			where := "namespace " + k.Namespace
 			if k.Namespace == "" {
 				where = "no namespace"
 			}
 			near = append(near, fmt.Sprintf("%s has it in %s: use the same namespace", e.Place(), where))
-		case k.Name == ref.Name && k.Kind == ref.Kind:
+		case k.Kind == ref.Kind:
 			near = append(near,
 				fmt.Sprintf("%s has it with apiVersion %s", e.Place(), e.APIVersion))
-		case k.Name == ref.Name && workload.Is(k.Kind):
+		case workload.Is(k.Kind):
 			near = append(near, fmt.Sprintf("%s is a %s of that name", e.Place(), k.Kind))
 		}
 	}
@@ -72,12 +100,6 @@ func (x *Index) Suggest(ref api.TargetRef, namespace string) string {
 // Misspelt returns the name of the object in a namespace that a misspelt name probably means, or
 // "".
 func (x *Index) Misspelt(kind, namespace, name string) string {
-	var names []string
-	for k := range x.first {
-		if k.Kind == kind && k.Namespace == namespace {
-			names = append(names, k.Name)
-		}
-	}
-	slices.Sort(names)
-	return text.Nearest(name, names)
+	_, names := x.keys(kind, namespace, name)
+	return text.Nearest(name, slices.Sorted(slices.Values(names[:min(len(names), maxNames)])))
 }
