@@ -9,7 +9,7 @@ import (
 // Report collects the findings about a package as a whole. The zero Report is empty.
 type Report struct {
 	findings []finding.Finding
-	misread  []misread
+	misread  map[finding.Ref][]misread
 }
 
 // misread is a custom resource with the findings of its decoding.
@@ -33,17 +33,25 @@ func (r *Report) Decode(o *Object, rule string, into any) {
 	}
 }
 
+// maxMisread bounds how many objects of one name WithoutEchoes takes into account.
+const maxMisread = 100
+
 // Misread notes the findings of an object's decoding for WithoutEchoes.
 func (r *Report) Misread(o *Object, findings []finding.Finding) {
-	r.misread = append(r.misread, misread{o, findings})
+	if r.misread == nil {
+		r.misread = make(map[finding.Ref][]misread)
+	}
+	if known := r.misread[o.Ref]; len(known) < maxMisread {
+		r.misread[o.Ref] = append(known, misread{o, findings})
+	}
 }
 
 // WithoutEchoes drops the findings about custom resources that may be consequences of faults in the
 // same resource's fields.
 func (r *Report) WithoutEchoes(findings []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
-		return slices.ContainsFunc(r.misread, func(m misread) bool {
-			return f.Object == m.Ref && f.File == m.Origin.File &&
+		return slices.ContainsFunc(r.misread[f.Object], func(m misread) bool {
+			return f.File == m.Origin.File &&
 				!slices.Contains(m.findings, f) &&
 				m.FollowsFrom(m.findings, f.Field)
 		})
