@@ -314,15 +314,22 @@ func (p *pod) matches(want map[string]string) bool {
 // empty selector selects none.
 func (p *Package) selected(namespace string, selector krm.Node) (found []*pod) {
 	want := wanted(selector)
+	var fewest []*pod // with one of the labels; all pods of a package may have another one
 	for key, value := range want {
-		for _, candidate := range p.collected.byLabel[label{finding.Home(namespace), key, value}] {
-			if candidate.matches(want) {
-				found = append(found, candidate)
-			}
+		of := p.collected.byLabel[label{finding.Home(namespace), key, value}]
+		if len(of) == 0 {
+			return nil
 		}
-		return found
+		if fewest == nil || len(of) < len(fewest) {
+			fewest = of
+		}
 	}
-	return nil
+	for _, candidate := range fewest {
+		if candidate.matches(want) {
+			found = append(found, candidate)
+		}
+	}
+	return found
 }
 
 // selectsNone reports whether a selector selects no pod: of the package and those beside it, of
