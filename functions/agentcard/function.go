@@ -3,6 +3,7 @@ package agentcard
 import (
 	_ "embed"
 	"fmt"
+	"iter"
 	"sync"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -68,16 +69,37 @@ func (s *state) collect(o *krm.Object) {
 }
 
 func (s *state) resolve() {
+	cards := make(map[label]int) // that name a label: all of a team may name one
+	for _, c := range s.cards {
+		for l := range c.labels() {
+			cards[l]++
+		}
+	}
 	for _, c := range s.cards {
 		if ref := c.value.Spec.TargetRef; ref != nil {
 			s.pkg.Target(function, c.object, *ref, true)
-		} else if selector := c.value.Spec.Selector; selector != nil {
-			one := label{namespace: c.object.Namespace}
-			for key, value := range selector.MatchLabels {
-				one.key, one.value = key, value
-				break
+		} else if c.value.Spec.Selector != nil {
+			rarest := label{namespace: c.object.Namespace}
+			for l := range c.labels() {
+				if rarest.key == "" || cards[l] < cards[rarest] {
+					rarest = l
+				}
 			}
-			s.selecting[one] = append(s.selecting[one], c)
+			s.selecting[rarest] = append(s.selecting[rarest], c)
+		}
+	}
+}
+
+// labels yields the labels of a card's selector.
+func (c *card) labels() iter.Seq[label] {
+	return func(yield func(label) bool) {
+		if c.value.Spec.Selector == nil {
+			return
+		}
+		for key, value := range c.value.Spec.Selector.MatchLabels {
+			if !yield(label{c.object.Namespace, key, value}) {
+				return
+			}
 		}
 	}
 }
