@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	workloads "github.com/armature-dev/armature/e2e/bench/workload"
 	"github.com/armature-dev/armature/functions/finding"
@@ -69,6 +71,80 @@ func BenchmarkStream(b *testing.B) {
 		if _, err := spool.WriteTo(io.Discard); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+const (
+	deployment = "---\napiVersion: apps/v1\nkind: Deployment\n" +
+		"metadata: {name: d%[1]d, namespace: x, labels: {kagenti.io/inject: enabled}}\n" +
+		"spec:\n  selector: {matchLabels: {app: d%[1]d}}\n  template:\n" +
+		"    metadata: {labels: {app: d%[1]d, team: x}}\n    spec:\n      containers:\n" +
+		"      - {name: c, image: a/b:v1}\n"
+	model = "---\napiVersion: kagent.dev/v1alpha2\nkind: ModelConfig\n" +
+		"metadata: {name: m%[1]d, namespace: x}\nspec: {provider: Ollama, model: m}\n---\n" +
+		"apiVersion: kagent.dev/v1alpha2\nkind: Agent\nmetadata: {name: a%[1]d, namespace: x}\nspec:\n" +
+		"  type: Declarative\n  declarative: {systemMessage: hi, modelConfig: m%[1]d}\n"
+	card = "---\napiVersion: kagenti.io/v1alpha1\nkind: AgentCard\n" +
+		"metadata: {name: c%[1]d, namespace: x}\nspec: "
+	untargeted = "---\napiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\n" +
+		"metadata: {name: t%[1]d, namespace: x}\nspec: {targetRef: {kind: Deployment, name: t%[1]d}}\n"
+	misread = "---\napiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\n" +
+		"metadata: {name: t%[1]d, namespace: x}\nspec: {targetRef: {kind: Job}, more: 1}\n"
+)
+
+// many renders n copies of a text, which has their number.
+func many(tb testing.TB, text string, n int) []finding.Finding {
+	var all bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&all, text, i)
+	}
+	src := render.Source{Files: []render.File{{Path: "-", Data: all.Bytes()}}}
+	findings, _, err := render.Stream(src, render.Options{}, func(string, []byte) error { return nil })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return findings
+}
+
+// TestManyOfAName: the author of a package decides how many workloads have one name.
+func TestManyOfAName(t *testing.T) {
+	const n = 100
+	same := strings.Replace(deployment, "name: d%[1]d", "name: d", 1)
+	found := 0
+	for _, f := range many(t, same, n) {
+		if f.Rule == "inject/two-of-a-name" {
+			found++
+		}
+	}
+	if found != n {
+		t.Errorf("%d findings about %d workloads", found, n)
+	}
+}
+
+// BenchmarkGrowth measures how much longer four times as many objects of one namespace take: 4 is
+// linear.
+func BenchmarkGrowth(b *testing.B) {
+	for name, text := range map[string]string{
+		"workloads": deployment,
+		"cards": card +
+			"{selector: {matchLabels: {app: d%[1]d, team: x}}}\n" + deployment,
+		"cards without workloads": card + "{selector: {matchLabels: {team: y}}}\n",
+		"models":                  model,
+		"missing targets":         untargeted,
+		"misread":                 misread,
+	} {
+		b.Run(name, func(b *testing.B) {
+			const n = 2000
+			var few, more time.Duration
+			for b.Loop() {
+				start := time.Now()
+				many(b, text, n)
+				between := time.Now()
+				many(b, text, 4*n)
+				few, more = few+between.Sub(start), more+time.Since(between)
+			}
+			b.ReportMetric(float64(more)/float64(few), "x")
+		})
 	}
 }
 
