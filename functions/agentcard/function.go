@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/armature-dev/armature/functions/api"
@@ -38,23 +39,22 @@ type state struct {
 	cards []*card
 	at    map[expand.Place][]*card
 
-	// selecting are the cards that find workloads by their labels, under one of these, or under
+	// selecting are the cards that look for workloads by their labels, under one of these, or under
 	// none if a card has only expressions. Workloads are matched concurrently.
 	selecting map[label][]*card
 	mu        sync.Mutex
-	matched   map[*card]bool
 }
 
 type label struct{ namespace, key, value string }
 
 type card struct {
-	object *krm.Object
-	value  api.AgentCard
+	object  *krm.Object
+	value   api.AgentCard
+	matched bool // its selector selects a workload
 }
 
 func begin(p *contract.Package) contract.Steps {
-	s := &state{pkg: p, at: make(map[expand.Place][]*card), selecting: make(map[label][]*card),
-		matched: make(map[*card]bool)}
+	s := &state{pkg: p, at: make(map[expand.Place][]*card), selecting: make(map[label][]*card)}
 	return contract.Steps{Collect: s.collect, Resolve: s.resolve, Run: s.run, Finish: s.finish}
 }
 
@@ -117,19 +117,21 @@ func (s *state) run(u *contract.Unit) {
 	}
 }
 
+// match marks the cards that select a pod. A card needs to match once.
 func (s *state) match(under label, pod krm.PodTemplate) {
-	for _, c := range s.selecting[under] {
-		if Matches(c.value.Spec.Selector, pod.Label) {
-			s.mu.Lock()
-			s.matched[c] = true
-			s.mu.Unlock()
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cards := s.selecting[under]; len(cards) > 0 {
+		s.selecting[under] = slices.DeleteFunc(cards, func(c *card) bool {
+			c.matched = Matches(c.value.Spec.Selector, pod.Label)
+			return c.matched
+		})
 	}
 }
 
 func (s *state) finish() (findings []finding.Finding) {
 	for _, c := range s.cards {
-		if c.value.Spec.Selector != nil && c.value.Spec.TargetRef == nil && !s.matched[c] {
+		if c.value.Spec.Selector != nil && c.value.Spec.TargetRef == nil && !c.matched {
 			findings = append(findings,
 				c.object.Finding(finding.Warning, function+"/no-target",
 					c.object.Get("spec", "selector"),

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -192,11 +191,17 @@ func (x *Index) Shares(id ID) bool {
 // WorkloadKinds returns the kinds of workloads that the package has.
 func (x *Index) WorkloadKinds() iter.Seq[string] { return maps.Keys(x.workloads) }
 
-// SharedFolders returns the number of folders that two files have in common, from the root.
+// SharedFolders returns the number of folders that two files have in common. The root counts only
+// for two files in it.
 func SharedFolders(a, b string) (depth int) {
-	as, bs := strings.Split(path.Dir(a), "/"), strings.Split(path.Dir(b), "/")
-	for depth < len(as) && depth < len(bs) && as[depth] == bs[depth] {
-		depth++
+	i := 0
+	for ; i < len(a) && i < len(b) && a[i] == b[i]; i++ {
+		if a[i] == '/' {
+			depth++
+		}
+	}
+	if depth == 0 && strings.IndexByte(a[i:], '/') < 0 && strings.IndexByte(b[i:], '/') < 0 {
+		return 1
 	}
 	return depth
 }
