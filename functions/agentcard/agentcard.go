@@ -81,11 +81,16 @@ func (c *checker) failIf(wrong bool, rule, field, hint, message string, values .
 	}
 }
 
+// maxConditions bounds the labels and values of a selector, which are compared with each other.
+const maxConditions = 1000
+
 func (c *checker) selector(s *api.LabelSelector) {
 	c.failIf(len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0,
 		"selector-empty", "spec.selector", "set spec.selector.matchLabels",
 		"an empty selector selects every pod of the namespace")
+	conditions := len(s.MatchLabels)
 	for i, e := range s.MatchExpressions {
+		conditions += 1 + len(e.Values)
 		field := fmt.Sprintf("spec.selector.matchExpressions[%d]", i)
 		switch e.Operator {
 		case "In", "NotIn":
@@ -102,6 +107,8 @@ func (c *checker) selector(s *api.LabelSelector) {
 		c.failIf(e.Key == "", "bad-selector",
 			field+".key", "set key", "an expression needs a label's key")
 	}
+	c.failIf(conditions > maxConditions, "bad-selector", "spec.selector",
+		"select by other labels", "%d labels and values, more than %d", conditions, maxConditions)
 	if len(c.findings) > 0 {
 		return
 	}

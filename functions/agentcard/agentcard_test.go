@@ -101,6 +101,8 @@ func TestCheck(t *testing.T) {
 			"values: [x]}]}": "agentcard/bad-selector spec.selector.matchExpressions[0].operator",
 		"selector: {matchExpressions: [{key: '', " +
 			"operator: Exists}]}": "agentcard/bad-selector spec.selector.matchExpressions[0].key",
+		"selector: {matchExpressions: [{key: a, operator: In, values: [" +
+			strings.Repeat("b,", 1000) + "]}]}": "agentcard/bad-selector spec.selector",
 		"selector: {matchLabels: {app: x}, matchExpressions: [{key: app, operator: NotIn, " +
 			"values: [x]}]}": "agentcard/selector-impossible spec.selector",
 		"selector: {matchLabels: {app: x}, matchExpressions: [{key: app, operator: " +
