@@ -94,11 +94,11 @@ func (w *worker) process(src []byte, d krm.Document, item bool,
 		}
 	}
 	if err != nil {
-		w.findings = append(w.findings, SyntaxFinding(err, src[d.Start:d.End]))
+		w.findings.Add(SyntaxFinding(err, src[d.Start:d.End]))
 		return nil, stays
 	}
 	if note := o.Get("metadata", "annotations", keys.Consumed); note.Exists() {
-		w.findings = append(w.findings, o.Finding(finding.Error, "package/list-layout", note,
+		w.findings.Add(o.Finding(finding.Error, "package/list-layout", note,
 			"the consumed custom resources that it keeps cannot be restored, because it was changed",
 			"restore the file from Git, or write the resources again and remove the annotation"))
 		return nil, stays
@@ -120,7 +120,7 @@ func (w *worker) process(src []byte, d krm.Document, item bool,
 			return nil, dropped
 		}
 		if !known && !w.pkg.FromInput(rendered.Text()) {
-			w.findings = append(w.findings, o.Finding(finding.Warning, "package/orphan", rendered,
+			w.findings.Add(o.Finding(finding.Warning, "package/orphan", rendered,
 				"rendered for a workload that the package does not have",
 				"delete it, or render it together with its workload"))
 		}
@@ -131,14 +131,13 @@ func (w *worker) process(src []byte, d krm.Document, item bool,
 			if strings.Contains(err.Error(), keys.Changed) {
 				record = w.object.Get("metadata", "annotations", keys.Changed)
 			}
-			w.findings = append(w.findings,
-				w.object.Finding(finding.Error, "package/record", record, err.Error(), ""))
+			w.findings.Add(w.object.Finding(finding.Error, "package/record", record, err.Error(), ""))
 			return nil, stays
 		}
 	}
 	if w.opt.Hosted && w.opt.Config == nil && !w.undo && o.Kind == "RenderConfig" &&
 		o.Group() == keys.Group {
-		w.findings = append(w.findings, o.Finding(finding.Error, "config/not-passed", krm.Node{},
+		w.findings.Add(o.Finding(finding.Error, "config/not-passed", krm.Node{},
 			"this configuration is an item and not the functionConfig, so that nothing reads it",
 			"pass it: configPath in the Kptfile, or kpt fn eval --fn-config FILE"))
 	}
@@ -156,10 +155,9 @@ func (w *worker) process(src []byte, d krm.Document, item bool,
 // an object, which would otherwise pass unrendered.
 func (w *worker) incomplete(o *krm.Object) {
 	if strings.HasSuffix(o.Kind, "List") && o.Get("items").IsList() && !w.undo && w.pkg.MentionsOptIn(o) {
-		w.findings = append(w.findings,
-			o.Finding(finding.Error, "package/list-layout", o.Get("items"),
-				"the items of this List, which has no apiVersion, cannot be rendered one by one",
-				"write its items as documents of their own"))
+		w.findings.Add(o.Finding(finding.Error, "package/list-layout", o.Get("items"),
+			"the items of this List, which has no apiVersion, cannot be rendered one by one",
+			"write its items as documents of their own"))
 		return
 	}
 	if w.undo || o.Name == "" || (o.Kind == "") == (o.APIVersion == "") {
@@ -169,10 +167,9 @@ func (w *worker) incomplete(o *krm.Object) {
 	if o.Kind == "" {
 		what, missing = "the document", "kind"
 	}
-	w.findings = append(w.findings,
-		o.Finding(finding.Error, "package/incomplete", o.Get("metadata", "name"),
-			fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing),
-			"write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
+	w.findings.Add(o.Finding(finding.Error, "package/incomplete", o.Get("metadata", "name"),
+		fmt.Sprintf("%s %s has no %s, so it is not a Kubernetes object", what, o.Name, missing),
+		"write its "+missing+", or leave the file out with spec.exclude in armature.yaml"))
 }
 
 func (w *worker) run(u *contract.Unit) {
@@ -184,7 +181,7 @@ func (w *worker) run(u *contract.Unit) {
 		w.opt.Observe(u)
 	}
 	u.Finish()
-	w.findings = append(w.findings, u.Findings...)
+	w.findings.Add(u.Findings...)
 	if u.Injected() {
 		w.stats.Workloads++
 		if _, rewritten := o.Rewritten(); rewritten {
@@ -199,9 +196,8 @@ func (w *worker) expand(from *krm.Object, texts [][]byte) {
 	for _, text := range texts {
 		o, u := &w.expanded.object, &w.expanded.unit
 		if isObject, err := o.ReadMade(text, from); err != nil || !isObject {
-			w.findings = append(w.findings,
-				from.Finding(finding.Error, "package/layout", krm.Node{},
-					fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
+			w.findings.Add(from.Finding(finding.Error, "package/layout", krm.Node{},
+				fmt.Sprintf("the object generated from it is not valid: %v", err), ""))
 			return
 		}
 		u.NoOriginal = true // the text has no author

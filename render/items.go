@@ -64,8 +64,7 @@ func (w *worker) appendItem(dst, data []byte, item krm.Document, shared []byte,
 	w.shared = nil
 	switch {
 	case shared != nil && (becomes != stays || o != nil && w.unit.Consumed):
-		w.findings = append(w.findings,
-			w.object.LayoutFinding("package/layout", errors.New(w.object.Frozen())))
+		w.findings.Add(w.object.LayoutFinding("package/layout", errors.New(w.object.Frozen())))
 		return append(dst, data[item.Start:item.End]...)
 	case becomes == dropped:
 		return dst
@@ -112,9 +111,8 @@ func (w *worker) localOnly(o *krm.Object) {
 		note.Created = 1
 	}
 	if err := o.Annotate(note.line() + krm.LocalConfig + ": \"true\"\n"); err != nil {
-		w.findings = append(w.findings,
-			o.Finding(finding.Error, "package/layout", o.Get("metadata"),
-				err.Error(), "write the object in block style"))
+		w.findings.Add(o.Finding(finding.Error, "package/layout", o.Get("metadata"),
+			err.Error(), "write the object in block style"))
 	}
 }
 
@@ -179,7 +177,7 @@ func (l *flowList) next(between []byte) []byte {
 // appendFlowItems renders the items of a list in flow style.
 func (w *worker) appendFlowItems(dst []byte, l list, file string) []byte {
 	data, d, items := l.src, l.doc, l.Items
-	start, findings := len(dst), len(w.findings)
+	start, failed := len(dst), w.findings.Errors()
 	dst = append(dst, data[d.Start:items[0].Start]...)
 	cursor := items[0].Start
 	var made flowList
@@ -203,7 +201,7 @@ func (w *worker) appendFlowItems(dst []byte, l list, file string) []byte {
 	if len(made.kept) > 0 {
 		dst = w.keepItems(dst, start, &l, made.kept, file)
 	}
-	if !finding.Failed(w.findings[findings:]) {
+	if w.findings.Errors() == failed {
 		w.checkFlowList(dst[start:], &l, file)
 	}
 	return dst
@@ -227,7 +225,7 @@ func (w *worker) keepItems(dst []byte, start int, l *list, items []keptItems, fi
 
 // refuseList reports a list in flow style that cannot be rendered.
 func (w *worker) refuseList(l *list, file, message string) {
-	w.findings = append(w.findings, finding.Finding{Rule: "package/layout", Severity: finding.Error,
+	w.findings.Add(finding.Finding{Rule: "package/layout", Severity: finding.Error,
 		Place: finding.Place{File: file, Line: l.line}, Message: message,
 		Hint: "write the list in block style"})
 }
@@ -279,8 +277,7 @@ func (w *worker) appendFlowItem(dst, data, between []byte, item krm.Document, or
 			json, err = n.MarshalJSON()
 		}
 		if err != nil {
-			w.findings = append(w.findings,
-				o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), ""))
+			w.findings.Add(o.Finding(finding.Error, "package/layout", krm.Node{}, err.Error(), ""))
 			return dst
 		}
 		dst = append(append(dst, made.next(between)...), bytes.TrimSpace(json)...)

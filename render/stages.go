@@ -53,7 +53,7 @@ func (s *Stages) Touches(i int) bool { return !s.engine.asIs(&s.engine.src.Files
 
 // Findings returns the findings on the whole package and those of the last render.
 func (s *Stages) Findings() []finding.Finding {
-	return append(slices.Clone(s.engine.findings), s.worker.findings...)
+	return append(slices.Clone(s.engine.findings), s.worker.findings.Findings()...)
 }
 
 // Replace replaces the text of a file. The facts that functions collected about the package do not
@@ -73,7 +73,7 @@ func (s *Stages) Render(i int, alter func(identity.Settings) identity.Settings) 
 func (s *Stages) render(i int, rows []functions.Row,
 	alter func(identity.Settings) identity.Settings) ([]byte, error) {
 	s.files = make(map[string][]byte)
-	s.engine.rows, s.worker.findings = rows, nil
+	s.engine.rows, s.worker.findings = rows, finding.List{}
 	s.worker.unit.Alter = alter
 	if err := s.worker.renderFile(i); err != nil {
 		return nil, err

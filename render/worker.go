@@ -16,7 +16,7 @@ import (
 // worker renders files sequentially and reuses its memory.
 type worker struct {
 	*engine
-	findings []finding.Finding
+	findings finding.List
 	stats    Stats
 	buffers  buffers
 	file     output
@@ -51,7 +51,7 @@ type output struct {
 func (w *worker) done() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.engine.findings = append(w.engine.findings, w.findings...)
+	w.engine.findings = append(w.engine.findings, w.findings.Findings()...)
 	w.engine.stats.add(w.stats)
 }
 
@@ -73,7 +73,7 @@ func (w *worker) appendObject(dst []byte, o *krm.Object) []byte {
 	from := len(dst)
 	dst = o.Append(dst)
 	if err := o.Check(dst[from:], &w.buffers.check); err != nil {
-		w.findings = append(w.findings, o.Finding(finding.Error, "package/layout", krm.Node{},
+		w.findings.Add(o.Finding(finding.Error, "package/layout", krm.Node{},
 			err.Error(), "write the object in block style"))
 	}
 	return dst

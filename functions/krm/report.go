@@ -8,8 +8,9 @@ import (
 
 // Report collects the findings about a package as a whole. The zero Report is empty.
 type Report struct {
-	findings []finding.Finding
-	misread  map[finding.Ref][]misread
+	finding.List
+	misread map[finding.Ref][]misread
+	held    int // findings of misread
 }
 
 // misread is a custom resource with the findings of its decoding.
@@ -17,12 +18,6 @@ type misread struct {
 	*Object
 	findings []finding.Finding
 }
-
-// Add adds findings.
-func (r *Report) Add(findings ...finding.Finding) { r.findings = append(r.findings, findings...) }
-
-// Findings returns the collected findings.
-func (r *Report) Findings() []finding.Finding { return r.findings }
 
 // Decode reads an object into a Go value with JSON tags and adds the findings about it under a
 // rule.
@@ -33,16 +28,16 @@ func (r *Report) Decode(o *Object, rule string, into any) {
 	}
 }
 
-// maxMisread bounds how many objects of one name WithoutEchoes takes into account.
-const maxMisread = 100
+// maxMisread bounds the findings that WithoutEchoes compares with others.
+const maxMisread = 10_000
 
 // Misread notes the findings of an object's decoding for WithoutEchoes.
 func (r *Report) Misread(o *Object, findings []finding.Finding) {
 	if r.misread == nil {
 		r.misread = make(map[finding.Ref][]misread)
 	}
-	if known := r.misread[o.Ref]; len(known) < maxMisread {
-		r.misread[o.Ref] = append(known, misread{o, findings})
+	if r.held += len(findings); r.held <= maxMisread {
+		r.misread[o.Ref] = append(r.misread[o.Ref], misread{o, findings})
 	}
 }
 

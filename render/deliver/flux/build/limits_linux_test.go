@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,6 +36,12 @@ func large() map[string]struct {
 		}
 		return map[string][]byte{"a.yaml": []byte(text)}
 	}
+	var fields strings.Builder
+	fields.WriteString("apiVersion: kagenti.io/v1alpha1\nkind: TokenExchange\nmetadata: {name: a}\nspec:\n")
+	for i := range 100 { // as many as are reported of an object
+		fmt.Fprintf(&fields, "  x%d: 1\n", i)
+	}
+	fields.WriteString("---\n")
 	list := map[string][]byte{"kustomization.yaml": nil}
 	var resources string
 	for i := range 500 {
@@ -92,6 +99,10 @@ func large() map[string]struct {
 			"a.yaml:"},
 		"a text of a ConfigMap": {repeated(head+"  a: |\n",
 			"    {\"a\": [1, 2], \"b\": \"some text\"}\n", 1<<20), ""},
+		"findings": {map[string][]byte{"a.yaml": bytes.Repeat([]byte("x\n---\n"), 60_000)},
+			"more findings are left out"},
+		"findings of fields": {map[string][]byte{"a.yaml": bytes.Repeat([]byte(fields.String()), 600)},
+			"more findings are left out"},
 		"a few aliases":             {laughs(3), ""},
 		"a large file of documents": {map[string][]byte{"a.yaml": []byte(many(head, 100_000))}, ""},
 	}
@@ -109,10 +120,11 @@ func TestLimits(t *testing.T) {
 	for name, c := range large() {
 		t.Run(name, func(t *testing.T) {
 			r := Run(c.files, Options{})
-			all := ""
+			var text strings.Builder
 			for _, f := range r.Findings {
-				all += f.String() + "\n"
+				text.WriteString(f.String() + "\n")
 			}
+			all := text.String()
 			if finding.Failed(r.Findings) != (c.want != "") || !strings.Contains(all, c.want) {
 				t.Errorf("findings lack %q: %.500s", c.want, all)
 			}
