@@ -121,6 +121,20 @@ func TestManyOfAName(t *testing.T) {
 	}
 }
 
+// TestMisreadOfAName: the faults of two custom resources of one name are not each other's echoes.
+func TestMisreadOfAName(t *testing.T) {
+	same := strings.Replace(misread, "name: t%[1]d", "name: t", 1) + "# %[1]d\n"
+	unknown := 0
+	for _, f := range many(t, same, 2) {
+		if f.Field == "spec.more" {
+			unknown++
+		}
+	}
+	if unknown != 2 {
+		t.Errorf("%d findings about two unknown fields", unknown)
+	}
+}
+
 // BenchmarkGrowth measures how much longer four times as many objects of one namespace take: 4 is
 // linear.
 func BenchmarkGrowth(b *testing.B) {

@@ -45,10 +45,13 @@ func (r *Report) Misread(o *Object, findings []finding.Finding) {
 // same resource's fields.
 func (r *Report) WithoutEchoes(findings []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
-		return slices.ContainsFunc(r.misread[f.Object], func(m misread) bool {
-			return f.File == m.Origin.File &&
-				!slices.Contains(m.findings, f) &&
-				m.FollowsFrom(m.findings, f.Field)
-		})
+		echoes := false
+		for _, m := range r.misread[f.Object] { // several may have the name
+			if slices.Contains(m.findings, f) {
+				return false
+			}
+			echoes = echoes || f.File == m.Origin.File && m.FollowsFrom(m.findings, f.Field)
+		}
+		return echoes
 	})
 }
