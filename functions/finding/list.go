@@ -1,31 +1,29 @@
 package finding
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// maxListed bounds the findings of a List, which take some 500 bytes each: a package decides how
-// many there are.
+// maxListed bounds the errors, and the other findings, that a List keeps. Each takes some 500
+// bytes, and the author of a package decides how many there are.
 const maxListed = 50_000
 
 // List collects findings. The zero List is empty.
 type List struct {
-	listed []Finding
-	// left counts those that did not fit, and leftErrors the errors among them.
-	left, leftErrors int
-	errors           int
+	listed         []Finding
+	errors, others int // that were added
 }
 
 // Add adds findings, or counts those that do not fit.
 func (l *List) Add(found ...Finding) {
 	for _, f := range found {
-		failed := 0
+		n := &l.others
 		if f.Severity == Error {
-			failed = 1
+			n = &l.errors
 		}
-		l.errors += failed
-		if len(l.listed) < maxListed {
+		if *n++; *n <= maxListed {
 			l.listed = append(l.listed, f)
-		} else {
-			l.left, l.leftErrors = l.left+1, l.leftErrors+failed
 		}
 	}
 }
@@ -33,16 +31,13 @@ func (l *List) Add(found ...Finding) {
 // Errors returns the number of errors that were added.
 func (l *List) Errors() int { return l.errors }
 
-// Findings returns the findings, and one about those that did not fit.
+// Findings returns the findings, and a warning about those that did not fit.
 func (l *List) Findings() []Finding {
-	if l.left == 0 {
+	left := l.errors + l.others - len(l.listed)
+	if left == 0 {
 		return l.listed
 	}
-	more := Finding{Rule: "package/many-findings", Severity: Warning,
-		Message: fmt.Sprintf("%d more findings are left out", l.left),
-		Hint:    "resolve those that are listed, or render fewer files at once"}
-	if l.leftErrors > 0 {
-		more.Severity = Error
-	}
-	return append(l.listed[:maxListed:maxListed], more)
+	return append(slices.Clip(l.listed), Finding{Rule: "package/many-findings", Severity: Warning,
+		Message: fmt.Sprintf("%d more findings are left out", left),
+		Hint:    "resolve those that are listed, or render fewer files at once"})
 }

@@ -28,7 +28,8 @@ func (r *Report) Decode(o *Object, rule string, into any) {
 	}
 }
 
-// maxMisread bounds the findings that WithoutEchoes compares with others.
+// maxMisread bounds the findings that WithoutEchoes compares with others. It drops none if a package
+// has more.
 const maxMisread = 10_000
 
 // Misread notes the findings of an object's decoding for WithoutEchoes.
@@ -44,6 +45,9 @@ func (r *Report) Misread(o *Object, findings []finding.Finding) {
 // WithoutEchoes drops the findings about custom resources that may be consequences of faults in the
 // same resource's fields.
 func (r *Report) WithoutEchoes(findings []finding.Finding) []finding.Finding {
+	if r.held > maxMisread {
+		return findings
+	}
 	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
 		echoes := false
 		for _, m := range r.misread[f.Object] { // several may have the name
