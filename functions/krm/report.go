@@ -28,8 +28,8 @@ func (r *Report) Decode(o *Object, rule string, into any) {
 	}
 }
 
-// maxMisread bounds the findings that WithoutEchoes compares with others. It drops none if a package
-// has more.
+// maxMisread bounds the findings that WithoutEchoes compares with others. If a package has more, it
+// drops none.
 const maxMisread = 10_000
 
 // Misread notes the findings of an object's decoding for WithoutEchoes.

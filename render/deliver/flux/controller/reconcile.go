@@ -336,12 +336,12 @@ func list(title string, texts []string) string {
 	var b strings.Builder
 	b.WriteString(title)
 	shown := 0
-	for _, text := range texts {
-		if len(texts) == 1 && len(text) > 1900 {
-			text = text[:1900] + "…"
+	for _, one := range texts {
+		if len(texts) == 1 {
+			one = text.Cut(one, 1900)
 		}
-		if b.Len()+len(text) < 2000 {
-			b.WriteString("\n" + text)
+		if b.Len()+len(one) < 2000 {
+			b.WriteString("\n" + one)
 			shown++
 		}
 	}
